@@ -1,0 +1,122 @@
+#include "decode/fused/check_needs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weft::decode::fused {
+namespace {
+
+// Whether the prologue joins columns of a row, so that it needs all of them.
+bool needs_whole_rows(const Phase& phase, const Program& program) {
+  return std::ranges::any_of(prologue_of(phase, program),
+                             [](const Operation& operation) { return operation.kind == OperationKind::norm; });
+}
+
+}  // namespace
+
+// Rows of a matrix that a phase multiplied: pieces of their bands, one behind the other, each of the next tiles.
+std::string CheckedNeeds::bands(int writer, Range rows, const std::vector<int>& contents) const {
+  const Phase& phase = partition_.phases.all[static_cast<size_t>(writer)];
+  const MatrixPartition& matrix = partition_.matrix_of(phase);
+  if (rows.empty()) return {};
+  const int64_t last = matrix.tiles.band_of_row(rows.end - 1);
+  for (int64_t band = matrix.tiles.band_of_row(rows.begin); band <= last; ++band) {
+    int64_t tiles = 0;
+    for (int slot = matrix.first_slot[static_cast<size_t>(band)];
+         slot < matrix.first_slot[static_cast<size_t>(band) + 1]; ++slot) {
+      const int id = contents[static_cast<size_t>(slot)];
+      if (id == kNothing) return fmt::format("slot {} of {} was not read", slot, to_string(phase.writes));
+      const Content& content = memory_.content(id);
+      if (content.phase != writer || content.what != band || content.begin != tiles)
+        return fmt::format(
+            "slot {} of {} holds tiles {}..{} of band {}, written in phase {}; needed are tiles {} on of "
+            "band {}, written in phase {}",
+            slot, to_string(phase.writes), content.begin, content.end, content.what, content.phase, tiles, band,
+            writer);
+      tiles = content.end;
+    }
+    if (tiles != matrix.tiles.band_tiles)
+      return fmt::format("the slots of band {} of {} hold {} of its {} tiles", band, to_string(phase.writes), tiles,
+                         matrix.tiles.band_tiles);
+  }
+  return {};
+}
+
+std::string CheckedNeeds::residual(int phase, const std::vector<int>& contents) const {
+  const Shared from = partition_.phases.all[static_cast<size_t>(phase)].residual_from;
+  int writer = phase - 1;
+  while (writer >= 0 && !partition_.phases.all[static_cast<size_t>(writer)].writes_residual) --writer;
+  for (int64_t cell = 0; cell < partition_.num_cells(from, 0); ++cell) {
+    const int id = contents[static_cast<size_t>(cell)];
+    if (id == kNothing) return fmt::format("cell {} of {} was not read", cell, to_string(from));
+    const Content& content = memory_.content(id);
+    if (content.phase != writer || content.what != cell)
+      return fmt::format("cell {} of {} holds cell {} of phase {}; needed is that of phase {}", cell, to_string(from),
+                         content.what, content.phase, writer);
+  }
+  return {};
+}
+
+std::string CheckedNeeds::states(int phase, Range columns, const std::vector<int>& contents) const {
+  const Phase& attention = partition_.phases.all[static_cast<size_t>(phase)];
+  const AttentionItems& items = schedule_.items_of(attention, program_);
+  const int64_t group = program_.num_qo_heads / program_.num_kv_heads;
+  for (const AttentionItem& item : items.items) {
+    const int64_t first = item.kv_head_begin * group, end = item.kv_head_end * group;
+    for (int64_t row = 0; row < item.row_end - item.row_begin; ++row)
+      for (int64_t head = first; head < end; ++head) {
+        if ((head + 1) * program_.head_dim <= columns.begin || head * program_.head_dim >= columns.end) continue;
+        const int64_t cell = item.first_state + row * (end - first) + head - first;
+        const int id = contents[static_cast<size_t>(cell)];
+        if (id == kNothing) return fmt::format("state {} was not read", cell);
+        const Content& content = memory_.content(id);
+        if (content.phase != phase || content.what != cell)
+          return fmt::format("state {} holds state {} of phase {}; needed is that of phase {}", cell, content.what,
+                             content.phase, phase);
+      }
+  }
+  return {};
+}
+
+std::string CheckedNeeds::of_prologue(int index, Range columns, const Inbox& inbox) const {
+  const Phase& phase = partition_.phases.all[static_cast<size_t>(index)];
+  if (phase.embeds()) return {};
+  const auto contents = [&](Shared shared) -> const std::vector<int>& { return inbox[static_cast<size_t>(shared)]; };
+  const Phase& before = *partition_.phases.before(index);
+  if (before.attends()) return states(index - 1, columns, contents(Shared::states));
+  if (phase.makes_residual()) {
+    std::string missing = residual(index, contents(phase.residual_from));
+    if (!missing.empty()) return missing;
+  }
+  if (needs_whole_rows(phase, program_))
+    return bands(index - 1, {0, partition_.matrix_of(before).tiles.rows}, contents(before.writes));
+  int64_t first = 0;
+  for (const Buffer buffer : main_of(before, program_).writes) {
+    std::string missing = bands(index - 1, {first + columns.begin, first + columns.end}, contents(before.writes));
+    if (!missing.empty()) return missing;
+    first += program_.cols_of(buffer);
+  }
+  return {};
+}
+
+std::string CheckedNeeds::of_heads(int index, Buffer buffer, int64_t first_head, int64_t end_head,
+                                   const Inbox& inbox) const {
+  const Phase& before = *partition_.phases.before(index);
+  int64_t first = 0;
+  for (const Buffer written : main_of(before, program_).writes) {
+    if (written == buffer) break;
+    first += program_.cols_of(written);
+  }
+  return bands(index - 1, {first + first_head * program_.head_dim, first + end_head * program_.head_dim},
+               inbox[static_cast<size_t>(before.writes)]);
+}
+
+std::string CheckedNeeds::of_result(int index) const {
+  const Phase& phase = partition_.phases.all[static_cast<size_t>(index)];
+  std::vector<int> contents(static_cast<size_t>(memory_.num_cells(phase.writes)));
+  for (size_t i = 0; i < contents.size(); ++i) contents[i] = memory_.content_of(phase.writes, static_cast<int64_t>(i));
+  return bands(index, {0, partition_.matrix_of(phase).tiles.rows}, contents);
+}
+
+}  // namespace weft::decode::fused
