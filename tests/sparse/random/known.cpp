@@ -6,8 +6,7 @@
 namespace weft::sparse::random {
 namespace {
 
-const std::vector<Known> kKnown = {
-};
+const std::vector<Known> kKnown = {};
 
 }  // namespace
 
