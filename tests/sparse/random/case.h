@@ -81,11 +81,4 @@ struct MadeCase {
 };
 MadeCase make_case(Random& random, Tally& tally, const std::string& name = "p0");
 
-// Classes of mistakes that the compiler is known to make. Each is to be mended, and taken out here.
-struct Known {
-  const char* what;
-  bool (*is)(const Case& c, const Problem& problem);
-};
-const Known* find_known(const Case& c, const Problem& problem);
-
 }  // namespace weft::sparse::random

@@ -308,9 +308,7 @@ TEST(RandomExpressions, CompiledHaveTheirValue) {
     const Case c{.program = program_of_expressions(random)};
     if (!compiled(c)) continue;
     const Case small = shrunk(narrowed(c), compiled, 60);
-    const Problem problem = compiled(small);
-    if (find_known(small, problem) != nullptr) continue;
-    ADD_FAILURE() << report(small, problem) << only_case(i);
+    ADD_FAILURE() << report(small, compiled(small)) << only_case(i);
   }
 }
 

@@ -46,21 +46,12 @@ class Findings {
     Case small = shrunk(c, check, tries);
     Problem left = check(small);
     if (!left) small = c, left = problem;
-    if (const Known* known = find_known(small, left)) {
-      ++known_[known->what];
-      return;
-    }
     ADD_FAILURE() << report(small, left) << only_case(number);
     ++num_failures_;
   }
   bool are_enough() const { return num_failures_ >= most_failures(); }
-  void print(const Tally& tally) const {
-    std::cout << tally.text();
-    for (const auto& [what, count] : known_) std::cout << count << " cases of a known mistake: " << what << "\n";
-  }
 
  private:
-  std::map<std::string, int> known_ = {};
   size_t num_failures_ = 0;
 };
 
