@@ -1,0 +1,120 @@
+// What the checker says of each way in which a schedule can be wrong.
+#include "decode/fused/check.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "tests/decode/fused/some_step.h"
+
+namespace weft::testing {
+namespace {
+
+class FusedCheck : public ::testing::Test {
+ protected:
+  std::string problem_of(const std::function<void(Schedule&)>& change) const { return problem_in(partition_, change); }
+  std::string problem_in(const Partition& partition, const std::function<void(Schedule&)>& change) const {
+    Schedule schedule = schedule_of(partition, some_.step);
+    change(schedule);
+    const std::vector<Problem> problems = check(partition, schedule, 1);
+    return problems.empty() ? "none" : problems[0].text;
+  }
+  static WorkerStep& find(Schedule& schedule, int worker, StepKind kind, int phase) {
+    return *std::ranges::find_if(schedule.workers[static_cast<size_t>(worker)].steps,
+                                 [&](const WorkerStep& step) { return step.kind == kind && step.phase == phase; });
+  }
+  static void drop(Schedule& schedule, int worker, StepKind kind, int phase) {
+    std::vector<WorkerStep>& steps = schedule.workers[static_cast<size_t>(worker)].steps;
+    steps.erase(
+        std::ranges::find_if(steps, [&](const WorkerStep& step) { return step.kind == kind && step.phase == phase; }));
+  }
+
+  const Partition partition_ =
+      partition_of(gemma_small(), WeightType::f32,
+                   {.workers = 3, .ring_bytes = 24 << 10, .entry_bytes = 8 << 10, .kv_entry_bytes = 1 << 10});
+  const SomeStep some_{{{2, 40}}};
+};
+
+TEST_F(FusedCheck, ProvesWhatIsRight) {
+  EXPECT_EQ(problem_of([](Schedule&) {}), "none");
+}
+
+TEST_F(FusedCheck, NamesReadsThatAreNotBehindTheirWriters) {
+  const std::string first = problem_of([](Schedule& s) { drop(s, 1, StepKind::wait, 3); });
+  EXPECT_TRUE(has(first, "worker 1, layer 0: gate_up, step ") &&
+              has(first, "(read): nobody has written cell 0 of output"))
+      << first;
+  EXPECT_TRUE(has(problem_of([](Schedule& s) { drop(s, 2, StepKind::wait, 8); }), "written in phase 2; needed are"));
+  // In one order all may have been written: that is not enough.
+  bool is_named = false;
+  for (int phase = 1; phase < 10; ++phase)
+    is_named = is_named || has(problem_of([&](Schedule& s) { drop(s, 2, StepKind::wait, phase); }),
+                               "is not behind a wait on its writer, worker ");
+  EXPECT_TRUE(is_named);
+}
+
+TEST_F(FusedCheck, NamesCountersThatAreNotExact) {
+  EXPECT_TRUE(has(problem_of([](Schedule& s) { find(s, 2, StepKind::wait, 3).count = 2; }),
+                  "waits for 2 arrivals at counter 2, and 3 are made"));
+  EXPECT_TRUE(has(problem_of([](Schedule& s) { drop(s, 0, StepKind::arrive, 1); }),
+                  "waits for 3 arrivals at counter 1, and 2 are made"));
+}
+
+TEST_F(FusedCheck, NamesWaitsInACircle) {
+  const std::string text = problem_of([](Schedule& s) {
+    for (WorkerSchedule& worker : s.workers) {
+      auto arrive = std::ranges::find(worker.steps, StepKind::arrive, &WorkerStep::kind);
+      auto wait = std::ranges::find(worker.steps, StepKind::wait, &WorkerStep::kind);
+      std::swap(*arrive, *wait);
+      std::swap(arrive->phase, wait->phase);
+    }
+  });
+  EXPECT_TRUE(has(text, "waits for ever: 0 of 3 arrive at counter 0")) << text;
+}
+
+TEST_F(FusedCheck, NamesEntriesThatAreInUse) {
+  const auto late = [](Schedule& s) -> Load& {
+    return *std::ranges::find_if(s.workers[1].loads, [](const Load& load) { return load.after > 2; });
+  };
+  EXPECT_TRUE(has(problem_of([&](Schedule& s) { late(s).after = 0; }), ", which may be in use"));
+  EXPECT_TRUE(has(problem_of([&](Schedule& s) { late(s).at += 4096; }), "are not of a ring") ||
+              has(problem_of([&](Schedule& s) { late(s).at += 4096; }), "which may be in use"));
+  EXPECT_TRUE(has(problem_of([](Schedule& s) { drop(s, 0, StepKind::await, 2); }), "was not waited for"));
+  EXPECT_TRUE(has(problem_of([](Schedule& s) { s.workers[0].loads[3].after = 4; }),
+                  "waits for ever: load 3 is issued behind something that comes after this step"));
+}
+
+TEST_F(FusedCheck, NamesTilesThatAreReadTwiceOrNever) {
+  EXPECT_TRUE(has(problem_of([](Schedule& s) { s.workers[2].loads.push_back(s.workers[1].loads[0]); }), "load"));
+  EXPECT_TRUE(has(problem_of([](Schedule& s) {
+                    Load& load = s.workers[1].loads[0];
+                    load.begin -= 1, load.end -= 1;
+                  }),
+                  "tile"));
+}
+
+TEST_F(FusedCheck, NamesSlotsThatHoldSomethingElse) {
+  const std::string text = problem_of([](Schedule& s) {
+    WorkerStep& one = find(s, 0, StepKind::write_sums, 2);
+    WorkerStep& other = find(s, 2, StepKind::write_sums, 2);
+    std::swap(one.begin, other.begin), std::swap(one.end, other.end);
+  });
+  EXPECT_TRUE(has(text, "slot 0 of output holds tiles")) << text;
+}
+
+TEST_F(FusedCheck, NamesWhatWasNotRead) {
+  EXPECT_TRUE(has(problem_of([](Schedule& s) { find(s, 1, StepKind::read, 5).end -= 1; }), "was not read"));
+  EXPECT_TRUE(has(problem_of([](Schedule& s) { drop(s, 1, StepKind::append, 1); }), "KV head 0 is appended by nobody"));
+}
+
+// Workers read the residual of the last phase while owners write the next one.
+TEST_F(FusedCheck, RefusesToWriteTheResidualThatOthersStillRead) {
+  Partition partition = partition_;
+  for (Phase& phase : partition.phases.all) phase.residual_from = phase.residual_to = Shared::residual_0;
+  const std::string text = problem_in(partition, [](Schedule&) {});
+  EXPECT_TRUE(has(text, "of residual 0 is")) << text;
+}
+
+}  // namespace
+}  // namespace weft::testing
