@@ -1,8 +1,7 @@
-// `weft plan`: who computes what, for lengths given on the command line. No tensor is needed.
+// `weft plan`: who computes what, for lengths given on the command line, or of a model (plan_model.h). No tensor is needed.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -17,6 +16,7 @@
 #include "cli/arguments.h"
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/plan_model.h"
 
 namespace weft::cli {
 namespace {
@@ -26,7 +26,7 @@ struct PlanOptions {
   int num_qo_heads = 32, num_kv_heads = 8, head_dim = 128, page_size = 16, num_workers = 0;
   int window_left = -1, fixed_split_size = 0, prefix = 0;
   bool causal = false;
-  std::string mode = "balanced", svg;
+  std::string mode = "balanced", svg, model;
 };
 
 PlanMode mode_of(const std::string& name) {
@@ -109,13 +109,7 @@ void plan(PlanOptions options, const Context& context) {
   std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
   const double plan_us = seconds[seconds.size() / 2] * 1e6;
 
-  if (!options.svg.empty()) {
-    std::ofstream out(options.svg, std::ios::binary);
-    out << result.to_svg();
-    out.flush();
-    check(out.good(), ErrorCode::io_error, "--svg {}: cannot be written; check the folder and its permissions",
-          options.svg);
-  }
+  if (!options.svg.empty()) write_svg(options.svg, result.to_svg());
   if (context.json)
     return print_json({{"workers", result.num_workers()},
                        {"levels", std::max(1, shared.num_levels())},
@@ -131,8 +125,13 @@ void plan(PlanOptions options, const Context& context) {
 }  // namespace
 
 void add_plan(Program& program, Context& context) {
-  Verb verb = program.verb("plan", "Show who computes what in an attention call of these lengths");
+  Verb verb =
+      program.verb("plan", "Show who computes what: in an attention call of these lengths, or in a model's step");
   auto options = std::make_shared<PlanOptions>();
+  verb.option("model", options->model,
+              "A GGUF file: who streams which of its weights in a fused step; of the options --num-workers and --svg "
+              "count")
+      .type_name("MODEL");
   const auto is_count = [](double count) { return count >= 0; };
   verb.option("--qo", options->qo, "Query tokens of each request, or of all")
       .type_name("N,N,...")
@@ -156,9 +155,14 @@ void add_plan(Program& program, Context& context) {
       .allows("0 and more", is_count);
   verb.option("--mode", options->mode, "balanced, paper, fixed_split, no_split or even");
   verb.option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk");
-  verb.option("--svg", options->svg, "Draw workers over cost into this file").type_name("FILE").filled();
+  verb.option("--svg", options->svg, "Draw workers over cost, or over weights, into this file")
+      .type_name("FILE")
+      .filled();
   verb.example("weft plan --qo 1,1,512 --kv 4096,100,512 --num-workers 4 --causal --svg plan.svg");
-  verb.runs([options, &context] { plan(*options, context); });
+  verb.runs([options, &context] {
+    if (options->model.empty()) return plan(*options, context);
+    plan_model({.model = options->model, .num_workers = options->num_workers, .svg = options->svg}, context);
+  });
 }
 
 }  // namespace weft::cli

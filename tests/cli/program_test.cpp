@@ -369,6 +369,28 @@ TEST(Program, PlansTheLengthsItIsGiven) {
   expect_refusal(run_weft({"plan", "--qo", "one"}), 2, "usage", "one");
 }
 
+TEST(Program, PlansTheStepOfAModel) {
+  const std::vector<std::string> command = {"plan", kStories, "--num-workers", "6"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), command.begin(), command.end());
+    return run_weft(more);
+  };
+  const nlohmann::json plan = with({"--json"}).last();
+  EXPECT_EQ(plan.at("workers"), 6);
+  EXPECT_EQ(plan.at("phases"), 5 * 5 + 1);
+  EXPECT_EQ(plan.at("joins"), 5 * 5);
+  EXPECT_EQ(plan.at("period"), 1);
+  EXPECT_GT(plan.at("weight_bytes"), 260000 * 4);
+  EXPECT_NE(with({}).out.find("layer 0: gate_up"), std::string::npos);
+  const std::string drawing = temporary_file("model.svg", "");
+  EXPECT_EQ(with({"--svg", drawing}).exit_code, 0);
+  std::string begin(4, ' ');
+  std::ifstream(drawing).read(begin.data(), 4);
+  EXPECT_EQ(begin, "<svg");
+  expect_refusal(with({"--svg", "/no/such/folder/x.svg"}), 3, "io_error", "--svg");
+  expect_refusal(run_weft({"plan", "/no/such/model.gguf"}), 3, "io_error", "/no/such/model.gguf");
+}
+
 TEST(Program, FitsTheCostsOfEveryTileClass) {
   const Result result = run_weft({"bench", "--quick", "plan", "--fit", "--json"});  // options of all, before the name
   ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -30,10 +30,12 @@ class Panel {
       : matrix_(matrix), left_(left), width_(width), top_(top), row_(row) {}
 
   void draw(std::string& svg) const {
-    const auto out = std::back_inserter(svg);
-    fmt::format_to(
-        out, "<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"#333\">{}</text>\n", left_, top_ - 6,
-        matrix_.layer < 0 ? std::string("head") : fmt::format("{}: {}", matrix_.layer, to_string(matrix_.role)));
+    constexpr double kLabelWidth = 62;
+    const std::string label =
+        matrix_.layer < 0 ? "head" : fmt::format("{}: {}", matrix_.layer, to_string(matrix_.role));
+    if (width_ >= kLabelWidth)
+      fmt::format_to(std::back_inserter(svg), "<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"#333\">{}</text>\n", left_,
+                     top_ - 6, label);
     for (size_t w = 0; w + 1 < matrix_.borders.size(); ++w) draw_worker(svg, w);
   }
 
@@ -140,11 +142,12 @@ std::string to_svg(const Partition& partition) {
                  "head</text>\n<text x=\"{}\" y=\"36\" fill=\"#555\">a panel a matrix, its line of tiles from left to "
                  "right; hatched where a band is cut</text>\n",
                  kLeft, workers, bytes, partition.period, partition.phases.num_layers, kLeft);
-  // The width of a panel follows its bytes, but all are seen.
+  // The width of a panel follows its bytes, but beside a large head layers are seen, too.
+  const double least = 0.6 / static_cast<double>(partition.matrices.size());
   std::vector<double> widths;
   double total = 0;
   for (const MatrixPartition& matrix : partition.matrices) {
-    widths.push_back(std::max(static_cast<double>(matrix.tiles.bytes) / static_cast<double>(bytes), 0.04));
+    widths.push_back(std::max(static_cast<double>(matrix.tiles.bytes) / static_cast<double>(bytes), least));
     total += widths.back();
   }
   const double room = kWidth - kGap * static_cast<double>(widths.size() - 1);

@@ -1,0 +1,21 @@
+// `weft plan MODEL`: who streams which of a model's weights in a fused step.
+#pragma once
+
+#include <string>
+
+#include "cli/cli.h"
+
+namespace weft::cli {
+
+struct PlanModelOptions {
+  std::string model;    // a GGUF file
+  int num_workers = 0;  // 0: the threads of this machine
+  std::string svg;      // drawn there, unless empty
+};
+
+void plan_model(const PlanModelOptions& options, const Context& context);
+
+// Throws Error(io_error) where it cannot be written.
+void write_svg(const std::string& path, const std::string& drawing);
+
+}  // namespace weft::cli
