@@ -160,6 +160,14 @@ void store_release(unsigned* p, unsigned x) {
   machine().change_atomic(
       p, 4, Ordering::release, true, [&] { *p = x; }, WEFT_CALLER);
 }
+unsigned load_relaxed(const unsigned* p) {
+  return static_cast<unsigned>(machine().load_atomic(p, 4, false, WEFT_CALLER));
+}
+void store_relaxed(unsigned* p, unsigned x) {
+  machine().change_atomic(
+      p, 4, Ordering::relaxed, true, [&] { *p = x; }, WEFT_CALLER);
+}
+void require_aligned_16(const void* p) { machine().require_aligned(p, 16, "reads", WEFT_CALLER); }
 unsigned long long load_relaxed(const unsigned long long* p) { return machine().load_atomic(p, 8, false, WEFT_CALLER); }
 void store_relaxed(unsigned long long* p, unsigned long long x) {
   machine().change_atomic(

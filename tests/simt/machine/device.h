@@ -36,6 +36,9 @@ void atomic_add(float* p, float x);
 void atomic_add(double* p, double x);
 unsigned load_acquire(const unsigned* p);
 void store_release(unsigned* p, unsigned x);
+unsigned load_relaxed(const unsigned* p);  // of shared memory
+void store_relaxed(unsigned* p, unsigned x);
+void require_aligned_16(const void* p);  // of what one access reads, and the machine word by word
 unsigned long long load_relaxed(const unsigned long long* p);
 void store_relaxed(unsigned long long* p, unsigned long long x);
 void fence_gpu();

@@ -1,8 +1,8 @@
-// Words that threads of several CTAs change. Global memory; what an acquire reads orders what lies behind it after all
-// that lay before the release.
+// Words that several threads change, in global memory unless said otherwise. What an acquire reads orders what lies
+// behind it after all that lay before the release.
 #pragma once
 
-#include "tile/cuda/ptx/target.h"
+#include "tile/cuda/ptx/thread.h"
 
 namespace weft::ptx {
 
@@ -55,8 +55,24 @@ WEFT_INLINE u64 load_relaxed(const u64* p) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(__cvta_generic_to_global(p)) : "memory");
   return x;
 }
+// Two that lie side by side, 16-byte aligned: each is whole, and either may be the older one.
+WEFT_INLINE void load_relaxed(const u64* p, u64 (&x)[2]) {
+  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(x[0]), "=l"(x[1])
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+}
 WEFT_INLINE void store_relaxed(u64* p, u64 x) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "l"(x) : "memory");
+}
+// Words of shared memory by which threads of a CTA tell each other how far they are; they order nothing.
+WEFT_INLINE u32 load_relaxed_shared(const u32* p) {
+  u32 x;
+  asm volatile("ld.relaxed.cta.shared::cta.u32 %0, [%1];" : "=r"(x) : "r"(shared_address(p)) : "memory");
+  return x;
+}
+WEFT_INLINE void store_relaxed_shared(u32* p, u32 x) {
+  asm volatile("st.relaxed.cta.shared::cta.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(x) : "memory");
 }
 // Between plain accesses and a relaxed atomic on either side makes of it a release or an acquire.
 WEFT_INLINE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
