@@ -17,8 +17,8 @@ namespace weft::sparse::random {
 
 // Of a double, or of an fp32 that is nearest to it.
 Number number(double value);
-// Of an operation on reals or integers. Throws Unusable where nothing can be said: a comparison that rounding decides, an
-// argument that a function has no value at.
+// Of an operation on reals or integers. Throws Unusable where nothing can be said: a comparison that rounding decides,
+// an argument that a function has no value at.
 Number result_of(const Operation& op, const Number* operands);
 // As an element of a buffer. `accumulates`: what the buffer held is part of it.
 Number stored(const Number& x, const std::string& dtype, bool accumulates);

@@ -1,0 +1,255 @@
+#include "decode/fused/cuda/deep_linear.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.h"
+
+namespace weft {
+namespace text {
+extern const char* const decode_deep_linear;
+}  // namespace text
+
+namespace decode::fused {
+namespace {
+
+constexpr int kFragment = 16, kFragmentBytes = 512, kMostTileFragments = 8, kMostRows = 8;
+constexpr int kMostLoads = 8;           // of 16 bytes, that a thread has on their way
+constexpr int kMostShared = 227 << 10;  // of a CTA on sm_90
+constexpr size_t kAlignment = 256;
+
+size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+void require(const char* name, int value, int least, int most, int multiple_of = 1) {
+  check(value >= least && value <= most && value % multiple_of == 0, ErrorCode::invalid_argument,
+        "{} = {}; allowed are {}{} to {}", name, value,
+        multiple_of > 1 ? fmt::format("multiples of {} from ", multiple_of) : "", least, most);
+}
+
+void check_options(const DeepLinearOptions& options) {
+  require("n", options.n, kFragment, 16384, kFragment);
+  require("layers", options.layers, 1, 1 << 16);
+  require("rows", options.rows, 1, kMostRows);
+  require("workers", options.workers, 1, 4096);
+  require("warps", options.warps, 1, kMostWarps);
+  require("entries", options.entries, options.warps, 1024, options.warps);
+  require("entry_bytes", options.entry_bytes, kFragmentBytes, kMostShared / kFragmentBytes * kFragmentBytes,
+          kFragmentBytes);
+  require("ahead_bytes", options.ahead_bytes, 1, 1 << 20);
+  require("beside_bytes", options.beside_bytes, 1, 1 << 20);
+  check(options.overlaps || options.edge == EdgeForm::counter, ErrorCode::invalid_argument,
+        "edge = {} without overlap; allowed is counter: the thread that copies waits for it", to_string(options.edge));
+}
+
+// Partial sums of the worker with most of them: along its share, one for each entry and band.
+int most_parts(const LineCut& cut, int entry_fragments) {
+  int most = 1;
+  for (size_t w = 0; w + 1 < cut.borders.size(); ++w) {
+    const int begin = cut.borders[w], end = cut.borders[w + 1];
+    if (begin == end) continue;
+    const int bands = (end - 1) / cut.band_fragments - begin / cut.band_fragments + 1;
+    most = std::max(most, (end - begin + entry_fragments - 1) / entry_fragments + bands);
+  }
+  return most;
+}
+
+DeepLinearArgs args_of(const DeepLinearOptions& options, const LineCut& cut) {
+  int most_pieces = 1;
+  for (size_t band = 0; band + 1 < cut.first_slot.size(); ++band)
+    most_pieces = std::max(most_pieces, cut.first_slot[band + 1] - cut.first_slot[band]);
+  return {.limit_ns = options.limit_ns,
+          .n = options.n,
+          .rows = options.rows,
+          .workers = options.workers,
+          .slots = cut.first_slot.back(),
+          .most_pieces = most_pieces,
+          .parts = most_parts(cut, options.entry_bytes / kFragmentBytes),
+          .entries = options.entries,
+          .entry_bytes = options.entry_bytes,
+          .ahead_bytes = options.ahead_bytes,
+          .beside_bytes = options.beside_bytes,
+          .scale = options.scale,
+          .overlaps = options.overlaps};
+}
+
+}  // namespace
+
+std::string_view to_string(EdgeForm form) { return form == EdgeForm::counter ? "counter" : "tagged"; }
+
+LineCut cut_line(int n, int workers) {
+  LineCut cut{.band_fragments = n / kFragment, .tile_fragments = kMostTileFragments};
+  while (cut.band_fragments % cut.tile_fragments != 0) --cut.tile_fragments;
+  const int64_t tile_bytes = int64_t{cut.tile_fragments} * kFragmentBytes,
+                fragments = int64_t{n / kFragment} * (n / kFragment);
+  for (int w = 0; w <= workers; ++w) {
+    const int64_t byte = fragments * kFragmentBytes * w / workers;
+    cut.borders.push_back(static_cast<int>((byte + tile_bytes - 1) / tile_bytes * cut.tile_fragments));
+  }
+  // A slot for each run of a band's fragments that one worker has.
+  int slots = 0, worker = 0;
+  cut.worker_slot.assign(static_cast<size_t>(workers), -1);
+  for (int band = 0; band < cut.band_fragments; ++band) {
+    cut.first_slot.push_back(slots);
+    for (int at = band * cut.band_fragments, end = at + cut.band_fragments; at < end; ++slots) {
+      while (cut.borders[static_cast<size_t>(worker) + 1] <= at) ++worker;
+      int& first = cut.worker_slot[static_cast<size_t>(worker)];
+      if (first < 0) first = slots;
+      at = std::min(end, cut.borders[static_cast<size_t>(worker) + 1]);
+    }
+  }
+  cut.first_slot.push_back(slots);
+  return cut;
+}
+
+void pack_fragments(const uint16_t* matrix, int64_t rows, int64_t cols, uint16_t* to) {
+  check(rows > 0 && cols > 0 && rows % kFragment == 0 && cols % kFragment == 0, ErrorCode::invalid_argument,
+        "a matrix of {} x {}; allowed are multiples of {}", rows, cols, kFragment);
+  for (int64_t row = 0; row < rows; row += kFragment)
+    for (int64_t col = 0; col < cols; col += kFragment)
+      for (int64_t lane = 0; lane < 32; ++lane)
+        for (int64_t i = 0; i < 8; ++i) {
+          const int64_t half = i / 2 % 2, pair = i / 4;
+          *to++ = matrix[(row + lane / 4 + 8 * half) * cols + col + 4 * (lane % 4) + 2 * pair + i % 2];
+        }
+}
+
+cuda::KernelText deep_linear_text(const DeepLinearOptions& options) {
+  const DeepLinearArgs args = args_of(options, cut_line(options.n, options.workers));
+  // What a thread loads at once of a layer's input: all of it, as far as registers hold.
+  const int threads = 32 * options.warps, pieces = std::min(args.most_pieces, 3);
+  const int pairs = std::clamp((options.n / 2 + threads - 1) / threads, 1, kMostLoads / pieces);
+  const std::string symbol =
+      fmt::format("weft_deep_linear_{}_{}_{}x{}", to_string(options.edge), options.warps, pairs, pieces);
+  return {.name = fmt::format("deep linear, {} edges, {} warps", to_string(options.edge), options.warps),
+          .symbol = symbol,
+          .file = "decode/fused/cuda/kernels/deep_linear.h",
+          .head = text::decode_deep_linear,
+          .instances = fmt::format("WEFT_DEEP_LINEAR({}, {}, {}, {}, {})\n", symbol,
+                                   options.edge == EdgeForm::counter ? "CounterEdge" : "TaggedEdge", options.warps,
+                                   pairs, pieces),
+          .threads = threads + 32,
+          .shared_bytes = layout_of(args).bytes};
+}
+
+DeepLinear::DeepLinear(const cuda::Runtime& runtime, Device device, const DeepLinearOptions& options)
+    : runtime_(runtime), device_(device), options_(options) {
+  check_options(options);
+  runtime.require(device, "device");
+  const std::string architecture = runtime.architecture(device);
+  check(architecture == "sm_90a", ErrorCode::unsupported,
+        "device: required sm_90a (bulk copies on barriers), supported by {} is {}, missing sm_90a", to_string(device),
+        architecture);
+  cut_ = cut_line(options.n, options.workers);
+  args_ = args_of(options, cut_);
+  check(
+      shared_bytes() <= kMostShared, ErrorCode::unsupported,
+      "entries: required {} of {} bytes beside {} rows of {} columns, {} bytes of shared memory in all; supported are "
+      "{}; missing {}: take fewer or smaller entries",
+      options.entries, options.entry_bytes, options.rows, options.n, shared_bytes(), kMostShared,
+      shared_bytes() - kMostShared);
+  const cuda::KernelText text = deep_linear_text(options);
+  kernel_ = &runtime.load(device, text);
+  const int at_once = runtime.ctas_per_multiprocessor(*kernel_, text.grid(1)) * runtime.num_multiprocessors(device);
+  check(at_once >= options.workers, ErrorCode::unsupported,
+        "workers: required {} CTAs at once, supported by {} are {}, missing {}", options.workers, to_string(device),
+        at_once, options.workers - at_once);
+  const auto workers = static_cast<size_t>(options.workers);
+  table_bytes_ = aligned(4 * (2 * workers + 1 + cut_.first_slot.size()));
+  const size_t cells = 2 * static_cast<size_t>(args_.slots) * static_cast<size_t>(options.rows) * kFragment;
+  state_bytes_ = aligned(8 * (1 + workers)) + aligned(8 * cells);
+}
+
+size_t DeepLinear::weight_bytes() const {
+  return static_cast<size_t>(options_.n) * static_cast<size_t>(options_.n) * 2;
+}
+
+size_t DeepLinear::workspace_bytes() const {
+  const size_t cells = 2 * static_cast<size_t>(args_.slots) * static_cast<size_t>(options_.rows) * kFragment;
+  return table_bytes_ + state_bytes_ + aligned(4 * cells);
+}
+
+void DeepLinear::start(void* workspace, Stream stream) const {
+  std::vector<int> tables = cut_.borders;
+  tables.insert(tables.end(), cut_.worker_slot.begin(), cut_.worker_slot.end());
+  tables.insert(tables.end(), cut_.first_slot.begin(), cut_.first_slot.end());
+  tables.resize(table_bytes_ / 4);
+  const std::vector<char> zeros(state_bytes_);
+  const Bytes pieces[] = {{tables.data(), static_cast<int64_t>(table_bytes_)},
+                          {zeros.data(), static_cast<int64_t>(state_bytes_)}};
+  runtime_.write(device_, workspace, pieces, stream);
+}
+
+void DeepLinear::run(void* workspace, const Run& run, Stream stream) const {
+  check(run.layers >= 0 && run.layers <= options_.layers, ErrorCode::invalid_argument,
+        "layers = {}; allowed are 0 (all) to {}", run.layers, options_.layers);
+  const auto workers = static_cast<size_t>(options_.workers);
+  const auto* const tables = static_cast<const int*>(workspace);
+  auto* const state = static_cast<char*>(this->state(workspace));
+  DeepLinearArgs args = args_;
+  args.weights = run.weights;
+  args.x = run.x;
+  args.first_phase = run.first_phase;
+  args.layers = run.layers > 0 ? run.layers : options_.layers;
+  args.borders = tables;
+  args.worker_slot = tables + workers + 1;
+  args.first_slot = tables + 2 * workers + 1;
+  args.arrived = reinterpret_cast<unsigned*>(state);
+  args.stuck = reinterpret_cast<unsigned long long*>(state + 8);
+  args.tagged = reinterpret_cast<unsigned long long*>(state + aligned(8 * (1 + workers)));
+  args.sums = reinterpret_cast<float*>(state + state_bytes_);
+  runtime_.launch(*kernel_,
+                  {.ctas = options_.workers,
+                   .threads = 32 * options_.warps + 32,
+                   .shared_bytes = shared_bytes(),
+                   .cooperative = true},
+                  args, stream);
+}
+
+std::vector<float> DeepLinear::result(void* workspace, uint32_t phases, Stream stream) const {
+  auto* const at = static_cast<char*>(state(workspace));
+  std::vector<uint64_t> stuck(static_cast<size_t>(options_.workers));
+  runtime_.read(device_, at + 8, stuck.data(), static_cast<int64_t>(8 * stuck.size()), stream);
+  if (const std::string text = stuck_text(stuck); !text.empty())
+    throw Error(ErrorCode::device_failed, "deep linear network on " + to_string(device_) + ": " + text);
+  const size_t of_slot = static_cast<size_t>(options_.rows) * kFragment;
+  std::vector<float> sums(static_cast<size_t>(args_.slots) * of_slot);
+  runtime_.read(device_, at + state_bytes_ + phases % 2 * 4 * sums.size(), sums.data(),
+                static_cast<int64_t>(4 * sums.size()), stream);
+  const auto n = static_cast<size_t>(options_.n);
+  std::vector<float> y(static_cast<size_t>(options_.rows) * n);
+  for (size_t column = 0; column < n; ++column)
+    for (size_t row = 0; row < static_cast<size_t>(options_.rows); ++row)
+      for (int slot = cut_.first_slot[column / kFragment]; slot < cut_.first_slot[column / kFragment + 1]; ++slot)
+        y[row * n + column] += sums[static_cast<size_t>(slot) * of_slot + row * kFragment + column % kFragment];
+  return y;
+}
+
+std::string stuck_text(std::span<const uint64_t> words) {
+  const auto phase_of = [](uint64_t word) { return static_cast<uint32_t>(word); };
+  const uint64_t* first = nullptr;  // who is least far: others wait for it
+  size_t waiting = 0;
+  std::string silent;
+  for (const uint64_t& word : words) {
+    if (word == 0) {
+      fmt::format_to(std::back_inserter(silent), "{}{}", silent.empty() ? "" : ", ", &word - words.data());
+      continue;
+    }
+    ++waiting;
+    if (first == nullptr || phase_of(word) < phase_of(*first)) first = &word;
+  }
+  if (first == nullptr) return "";
+  const auto at = static_cast<StuckAt>(*first >> 32);
+  std::string text = fmt::format("worker {} waits in phase {} for {}, and gave up; {} of {} workers did",
+                                 first - words.data(), phase_of(*first),
+                                 at == StuckAt::edge   ? "the sums of the phase before"
+                                 : at == StuckAt::copy ? "weights"
+                                                       : "a free entry of its ring",
+                                 waiting, words.size());
+  if (!silent.empty()) text += ", all but " + silent;
+  return text;
+}
+
+}  // namespace decode::fused
+}  // namespace weft
