@@ -43,7 +43,7 @@ parts=$(awk -v share="$share" '{ $4 = int(($4 * share + 99) / 100); print }' <<'
 compiled_expressions sparse_random_test CompiledHaveTheirValue 100 5
 cards sparse_random_card_test OnCardsComputeWhatTheProgramSays 2000 500
 compiled sparse_random_test CompiledComputeWhatTheProgramSays 2000 500
-interpreted sparse_random_test InterpretedComputeWhatTheProgramSays 20000 1000
+interpreted sparse_random_test InterpretedComputeWhatTheProgramSays 20000 2000
 expressions sparse_random_test HaveTheirValueInEveryForm 100000 20000
 TABLE
 )
@@ -56,8 +56,8 @@ run() {
   echo "$(date +%T) $1, cases $4 to $(($4 + $5 - 1)): $outcome, $((SECONDS - begin)) s ($log)"
   [[ $outcome == passed ]] && return
   local lines
-  lines=$(grep -aoE 'WEFT_RANDOM_SEED=[0-9]+ WEFT_RANDOM_FIRST=[0-9]+ WEFT_RANDOM_CASES=1' "$log" | sort -u) ||
-    lines="WEFT_RANDOM_SEED=$WEFT_RANDOM_SEED WEFT_RANDOM_FIRST=$4 WEFT_RANDOM_CASES=$5"
+  lines=$(grep -aoE 'WEFT_RANDOM_SEED=[0-9]+ WEFT_RANDOM_FIRST=[0-9]+ WEFT_RANDOM_CASES=1' "$log" | sort -u)
+  lines=${lines:-WEFT_RANDOM_SEED=$WEFT_RANDOM_SEED WEFT_RANDOM_FIRST=$4 WEFT_RANDOM_CASES=$5}
   sed "s|\$| build/release/bin/$2 --gtest_filter=*.$3|; s|^|  again: |" <<<"$lines"
   return 1
 }
@@ -81,10 +81,15 @@ for part in interpreted compiled cards; do
     inside && NF == 5 && $2 ~ /^[0-9]+$/ { drawn[$1] += $2; accepted[$1] += $3; cases[$1] += $5 }
     inside && $1 == "all" { inside = 0 }
     END {
-      for (line in drawn)
-        printf "  %-20s %8d drawn %8d accepted %4d %% %8d cases\n", line, drawn[line], accepted[line],
-               drawn[line] > 0 ? 100 * accepted[line] / drawn[line] : 0, cases[line] | "sort"
-    }' "${logs[@]}"
+      for (line in drawn) {
+        if (cases["all"] >= 900 && cases[line] == 0) never = never " " line
+        printf("  %-20s %8d drawn %8d accepted %4d %% %8d cases\n", line, drawn[line], accepted[line],
+               (drawn[line] > 0 ? 100 * accepted[line] / drawn[line] : 0), cases[line]) | "sort"
+      }
+      close("sort")
+      if (never != "") print "  FAILED: in no case that ran:" never
+      exit never != ""
+    }' "${logs[@]}" || outcome=1
 done
 [[ $outcome == 0 ]] && echo "all passed in $SECONDS s" || echo "FAILED, see above; $SECONDS s"
 exit "$outcome"

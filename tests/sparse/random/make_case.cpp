@@ -80,7 +80,7 @@ class Drawing {
 
 MadeCase make_case(Random& random, Tally& tally, const std::string& name) {
   MadeCase made;
-  made.c.program = make_program(random, {.may_fail = random.chance(4)});
+  made.c.program = make_program(random, {.may_fail = random.chance(8)});
   made.c.program.name = name;
   Drawing drawing(random, tally, made);
   made.problem = drawing.compiles();

@@ -285,16 +285,6 @@ Text storage_align(Draw& d) {
                      d.random.pick({0, 1, 3}));
 }
 
-Text compute_inline(Draw& d) {
-  const auto is_one = [&](const BlockName& b) {
-    const auto& all = d.names.temporaries;
-    return b.is_element && !b.reduces() && !b.reads.contains(*b.writes.begin()) &&
-           std::count(all.begin(), all.end(), *b.writes.begin()) > 0;
-  };
-  const auto block = d.block(is_one, 2);
-  return block ? Text(fmt::format("compute_inline({})", block->name)) : Text();
-}
-
 // Of loops that run as often as those of the block that is moved.
 Text compute_at(Draw& d, const char* primitive, bool before) {
   if (d.names.blocks.size() < 2) return {};
@@ -311,6 +301,27 @@ Text compute_at(Draw& d, const char* primitive, bool before) {
   }
   if (loops.empty()) return {};
   return fmt::format("{}({}, {})", primitive, block.name, d.random.pick(loops));
+}
+
+// Blocks that fill temporary memory; first, now and then, what stands beside them: init, or a nest in the same loops.
+Text compute_inline(Draw& d) {
+  const auto is_temporary = [&](const BlockName& b) {
+    const auto& all = d.names.temporaries;
+    return !b.writes.empty() && std::count(all.begin(), all.end(), *b.writes.begin()) > 0;
+  };
+  const auto is_one = [&](const BlockName& b) {
+    return b.is_element && !b.reduces() && is_temporary(b) && !b.reads.contains(*b.writes.begin());
+  };
+  const auto begins = [&](const BlockName& b) { return b.has_init && is_temporary(b) && !b.loops.empty(); };
+  if (const auto sum = d.block(begins, 0); sum && d.random.chance(40)) {
+    const auto reduction =
+        std::find_if(sum->loops.begin(), sum->loops.end() - 1, [](const LoopName& l) { return l.reduction; });
+    return fmt::format("decompose_reduction({})", reduction->text());
+  }
+  if (d.random.chance(25))
+    return d.random.chance(50) ? compute_at(d, "compute_at", true) : compute_at(d, "reverse_compute_at", false);
+  const auto block = d.block(is_one, 2);
+  return block ? Text(fmt::format("compute_inline({})", block->name)) : Text();
 }
 
 Text decompose_reduction(Draw& d) {

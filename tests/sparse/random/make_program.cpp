@@ -30,7 +30,7 @@ class ProgramMaker {
  private:
   // Others than lengths.
   void make_params() {
-    if (random_.chance(20)) program_.params["q"] = random_.between(0, 3);
+    if (random_.chance(options_.may_fail ? 60 : 20)) program_.params["q"] = random_.pick({0, 0, 1, 2, 3});
     if (random_.chance(30)) program_.reals["alpha"] = random_.pick({0.5, -2.0, 1.5, 3.0, 0.1, -0.25});
     if (random_.chance(10)) program_.reals["beta"] = random_.pick({1.0, 0.0, -0.75, 1e-3});
   }
@@ -417,11 +417,13 @@ class ProgramMaker {
     return real_literal(random_.pick({0.5, -0.25, 0.1, 1.5}));
   }
 
+  // Divided by one that may be 0.
+  Term by_parameter(const Term& x) { return operation(random_.pick({"//", "%"}), {x, name(any_of(program_.params))}); }
+
   // Something of 0 to length - 1, mostly.
   Term make_index(int64_t length) {
     const Term i = name(random_.pick(it_.iterators));
-    if (random_.chance(6) && !program_.params.empty())
-      return operation(random_.pick({"//", "%"}), {i, name(any_of(program_.params))});
+    if (random_.chance(6) && !program_.params.empty()) return by_parameter(i);
     switch (random_.below(8)) {
       case 0: return literal(random_.below(std::max<int64_t>(length, 1)));
       case 1: return operation("-", {i, literal(1)});
@@ -452,7 +454,10 @@ class ProgramMaker {
       const AxisDef& def = program_.axis(axis);
       own = (own || def.parent.empty()) && has_axis(axis);
       if (own && random_.chance(92)) {
-        indices.push_back(name(iterator_of(axis)));
+        const Term i = name(iterator_of(axis));
+        const bool divides = options_.may_fail && !program_.params.empty() && random_.chance(20);
+        indices.push_back(divides ? by_parameter(i) : i);
+        own = !divides;
         continue;
       }
       own = false;

@@ -250,8 +250,13 @@ class Evaluation {
     }
     walk(program_, axes, false, [&](const std::vector<int64_t>& at) {
       for (size_t a = 0; a < at.size(); ++a) iterators_[iterators[a]] = at[a];
-      for (const Term* condition : where)
-        if (value_of(*condition, meaning_).value == 0) return;
+      try {
+        for (const Term* condition : where)
+          if (value_of(*condition, meaning_).value == 0) return;
+      } catch (const Fails&) {
+        results_.fails = true;
+        return;
+      }
       for (const StoreDef& store : is_init ? it.init : it.body) compute(store);
     });
   }
