@@ -44,7 +44,7 @@ void WalkRing::land(size_t which) {
     demand(load.begin >= 0 && load.begin <= tiles.num_tiles(), "a load of tiles that are not there");
     const int64_t first = tiles.byte_of(load.begin);
     demand(first + load.bytes <= tiles.bytes, "a load beyond its matrix");
-    std::copy_n(memory_.weights.matrix(phase) + first, load.bytes, bytes_.begin() + load.at);
+    std::copy_n(memory_.weights.matrix(load.phase) + first, load.bytes, bytes_.begin() + load.at);
   }
   landed_[static_cast<size_t>(index)] = 1;
 }

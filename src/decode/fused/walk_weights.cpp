@@ -84,8 +84,8 @@ WalkWeights::WalkWeights(const Partition& partition, ModelSources sources)
   }
 }
 
-const char* WalkWeights::matrix(const Phase& phase) const {
-  const auto index = static_cast<size_t>(&phase - partition_.phases.all.data());
+const char* WalkWeights::matrix(int phase) const {
+  const auto index = static_cast<size_t>(phase);
   return matrices_[index].empty() ? embedding_.data() : matrices_[index].data();
 }
 

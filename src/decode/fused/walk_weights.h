@@ -15,7 +15,7 @@ class WalkWeights {
   // Reads and packs. Throws Error(unsupported) for types that the walk does not multiply.
   WalkWeights(const Partition& partition, ModelSources sources);
 
-  const char* matrix(const Phase& phase) const;
+  const char* matrix(int phase) const;  // of a phase's product
   const std::vector<float>& vector(WeightRole role, int layer) const;
   void embedding_row(int64_t row, float* to) const;
   size_t bytes_per_token() const { return bytes_per_token_; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -214,6 +215,43 @@ std::string mutate(Schedule& schedule, std::mt19937_64& random) {
     --left;
   }
   return all;
+}
+
+std::string mutate(Partition& partition, std::mt19937_64& random) {
+  const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
+  const auto change = [&](std::string_view what, auto& numbers, size_t i, int64_t most) {
+    const auto old = numbers[i];
+    const int64_t to =
+        static_cast<int64_t>(old) + (random() % 2 == 0 ? 1 : -1) * static_cast<int64_t>(1 + random() % 3);
+    numbers[i] = static_cast<std::remove_reference_t<decltype(numbers[i])>>(std::clamp<int64_t>(to, 0, most));
+    return fmt::format("{}[{}] {} -> {}", what, i, old, numbers[i]);
+  };
+  MatrixPartition& matrix = partition.matrices[below(partition.matrices.size())];
+  const std::string name = fmt::format("{} of layer {}: ", to_string(matrix.role), matrix.layer);
+  switch (below(6)) {
+    case 0: return name + change("border", matrix.borders, below(matrix.borders.size()), matrix.tiles.num_tiles());
+    case 1:
+      return name + change("worker_slot", matrix.worker_slot, below(matrix.worker_slot.size()), matrix.num_slots());
+    case 2:
+      return name + change("first_slot", matrix.first_slot, below(matrix.first_slot.size() - 1), matrix.num_slots());
+    case 3:
+      return change("residual_borders", partition.residual_borders, below(partition.residual_borders.size()),
+                    partition.num_cells(Shared::residual_0, 0));
+    case 4:
+      return change("kv_head_borders", partition.kv_head_borders, below(partition.kv_head_borders.size()),
+                    partition.program.num_kv_heads);
+    default: {
+      Phase& phase = partition.phases.all[below(partition.phases.all.size())];
+      if (random() % 3 == 0) {
+        phase.writes_residual = !phase.writes_residual;
+        return fmt::format("{}: writes_residual {}", name_of(phase), phase.writes_residual);
+      }
+      Shared& residual = random() % 2 == 0 ? phase.residual_from : phase.residual_to;
+      residual = residual == Shared::residual_0 ? Shared::residual_1 : Shared::residual_0;
+      return fmt::format("{}: residual {} -> {}", name_of(phase), to_string(phase.residual_from),
+                         to_string(phase.residual_to));
+    }
+  }
 }
 
 }  // namespace weft::testing

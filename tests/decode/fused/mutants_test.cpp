@@ -50,7 +50,36 @@ class Arena {
     std::string bits;
     return !walk(schedule, seed, &bits) || bits != right_;
   }
+
+  // The same of another partition. Sums may be added in another order there, so logits are wrong where they are others
+  // by more than that rounds.
   const Partition& partition() const { return model_.partition; }
+  Schedule schedule_of(const Partition& partition) const { return make_schedule(partition, schedule_.shape); }
+  bool is_wrong(const Partition& partition, const Schedule& schedule, uint64_t seed) {
+    restore_cache();
+    Walk walk(partition, *model_.weights, schedule, input_);
+    try {
+      if (!walk.run_in_random_order(seed)) return true;
+    } catch (const WalkFault&) {
+      return true;
+    }
+    const auto* right = reinterpret_cast<const float*>(right_.data());
+    for (int row = 0; row < step_.rows(); ++row)
+      for (const float logit : walk.logits(row))
+        if (!(std::abs(logit - *right++) < 1e-3f)) return true;
+    const std::string caches = cache_bytes();
+    const auto number = [&](const std::string& bytes, size_t i) {
+      float value;
+      std::memcpy(&value, bytes.data() + i, sizeof value);
+      return value;
+    };
+    const size_t begin = right_.size() - caches.size();
+    for (size_t i = 0; i < caches.size(); i += sizeof(float)) {
+      const float is = number(caches, i), was = number(right_, begin + i);
+      if (std::isnan(is) != std::isnan(was) || std::abs(is - was) > 1e-3f) return true;
+    }
+    return false;
+  }
 
  private:
   std::string cache_bytes() const {
@@ -153,6 +182,38 @@ TEST_F(FusedMutants, WrongOnesAreRejected) {
   fmt::print("{} mutants: {} wrong, {} rejected, of these {} gave the same bits\n", cases, wrong, rejected, harmless);
   if (cases >= 600) {
     EXPECT_GE(wrong, cases / 2);
+  }
+}
+
+TEST_F(FusedMutants, SchedulesOfWrongPartitionsAreRejected) {
+  const uint64_t seed = number_of("WEFT_RANDOM_SEED", 1), first = number_of("WEFT_RANDOM_FIRST", 0),
+                 cases = number_of("WEFT_RANDOM_CASES", 300);
+  std::vector<std::unique_ptr<Arena>> arenas;
+  arenas.push_back(make("llama", 3));
+  arenas.push_back(make("gemma2", 5));
+  uint64_t wrong = 0, rejected = 0, harmless = 0, missed = 0;
+  for (uint64_t i = first; i < first + cases && missed < 3; ++i) {
+    std::mt19937_64 random(seed * 1000003 + i);
+    Arena& arena = *arenas[i % arenas.size()];
+    Partition partition = arena.partition();
+    const std::string what = mutate(partition, random);
+    const Schedule schedule = arena.schedule_of(partition);
+    const bool accepted = check(partition, schedule, 1).empty();
+    bool is_wrong = false;
+    for (int order = accepted ? 6 : 2; order > 0 && !is_wrong; --order)
+      is_wrong = arena.is_wrong(partition, schedule, random());
+    wrong += is_wrong ? 1 : 0;
+    rejected += accepted ? 0 : 1;
+    harmless += !accepted && !is_wrong ? 1 : 0;
+    if (!accepted || !is_wrong) continue;
+    ++missed;
+    ADD_FAILURE() << "accepted, and wrong: " << what << "\nagain: WEFT_RANDOM_SEED=" << seed
+                  << " WEFT_RANDOM_FIRST=" << i << " WEFT_RANDOM_CASES=1";
+  }
+  fmt::print("{} partitions: {} wrong, {} rejected, of these {} gave the right result\n", cases, wrong, rejected,
+             harmless);
+  if (cases >= 300) {
+    EXPECT_GE(wrong, cases / 4);
   }
 }
 
