@@ -1,4 +1,5 @@
-// `weft plan`: who computes what, for lengths given on the command line, or of a model (plan_model.h). No tensor is needed.
+// `weft plan`: who computes what, for lengths given on the command line, or of a model (plan_model.h). No tensor is
+// needed.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The checker against schedules that are wrong. A mutant is wrong if a walk in random order, over poisoned memory, gives
-// other bits than the right schedule, is stopped by a fault, or hangs: the checker must reject all of these.
+// The checker against schedules that are wrong. A mutant is wrong if a walk in random order, over poisoned memory,
+// gives other bits than the right schedule, is stopped by a fault, or hangs: the checker must reject all of these.
 //
 // WEFT_RANDOM_CASES=10000 draws so many, WEFT_RANDOM_SEED=7 others, WEFT_RANDOM_FIRST=12 leaves out the first 12.
 #include "tests/decode/fused/mutants.h"
