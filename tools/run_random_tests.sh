@@ -76,7 +76,7 @@ for part in interpreted compiled cards; do
   logs=("$results/$part".*.txt)
   [[ -e "${logs[0]}" ]] || continue
   echo "$part:"
-  awk -v part="$part" '
+  awk '
     /^lines +drawn +accepted/ { inside = 1; next }
     inside && NF == 5 && $2 ~ /^[0-9]+$/ { drawn[$1] += $2; accepted[$1] += $3; cases[$1] += $5 }
     inside && $1 == "all" { inside = 0 }
