@@ -9,6 +9,7 @@ constexpr Bench kBenches[] = {
     {"ceilings", "what this machine, or a card, can read and multiply at most", measure_ceilings},
     {"attention", "decode, prefill and append against the machine's ceilings", measure_attention},
     {"model", "prefill and decode of a model file, or of a shape", measure_model},
+    {"decode", "on a card: what kernels of whole models are made of, by themselves", measure_decode_studies},
     {"serve", "a server that speaks OpenAI's completions, under the load of a trace", measure_serve},
     {"gemm", "matrix products of every weight type and precision", measure_gemm},
     {"sparse", "sparse operators against the rows that they gather, and plain loops", measure_sparse},

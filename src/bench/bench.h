@@ -46,6 +46,7 @@ struct BenchOptions {
   int threads = 0;        // 0: as many as affinity and quota allow
   std::string model;      // a GGUF file, for bench model
   std::string shape;      // model, on a card: random weights of that shape instead, 8b or 1b
+  std::string study = "deep-linear";  // decode
   std::string precision = "default";
   std::string data;    // sparse: a folder of matrices; "": only generated ones
   float seconds = 10;  // sparse-tune: for each matrix, most of them for the search

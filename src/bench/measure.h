@@ -20,6 +20,7 @@ void measure_sparse(const BenchOptions& options, BenchReport& report);
 void measure_sparse_tune(const BenchOptions& options, BenchReport& report);
 void measure_serve(const BenchOptions& options, BenchReport& report);
 void measure_model(const BenchOptions& options, BenchReport& report);
+void measure_decode_studies(const BenchOptions& options, BenchReport& report);
 void measure_model_on_card(const BenchOptions& options, BenchReport& report);
 
 }  // namespace weft::bench

@@ -41,6 +41,11 @@ void add_model(Verb& verb, Chosen& chosen) {
   verb.option("--precision", chosen.options.precision, "exact, default or fast").one_of({"exact", "default", "fast"});
 }
 
+void add_decode(Verb& verb, Chosen& chosen) {
+  add_device(verb, chosen);
+  verb.option("--study", chosen.options.study, "What is measured").one_of({"deep-linear"});
+}
+
 void add_sparse(Verb& verb, Chosen& chosen) {
   verb.option("--only", chosen.options.only, "Only the rows whose name holds this text");
   verb.option("--data", chosen.options.data, "Also the matrices (.mtx, .smtx, each also .gz) of this folder")
@@ -109,9 +114,9 @@ void add_common(Verb& verb, Chosen& chosen) {
 constexpr struct {
   std::string_view bench;
   void (*add)(Verb& verb, Chosen& chosen);
-} kOptions[] = {
-    {"ceilings", add_device},         {"attention", add_attention}, {"model", add_model}, {"sparse", add_sparse},
-    {"sparse-tune", add_sparse_tune}, {"plan", add_plan},           {"jit", add_device},  {"serve", add_serve}};
+} kOptions[] = {{"ceilings", add_device}, {"attention", add_attention}, {"model", add_model},
+                {"decode", add_decode},   {"sparse", add_sparse},       {"sparse-tune", add_sparse_tune},
+                {"plan", add_plan},       {"jit", add_device},          {"serve", add_serve}};
 
 void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
   chosen.options.device = require_device(chosen.device);

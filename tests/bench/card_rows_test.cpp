@@ -6,6 +6,7 @@
 #include "bench/measure.h"
 #include "tests/device/cuda/fake_card.h"
 #include "tests/support/random_model.h"
+#include "weft/error.h"
 
 namespace weft::bench {
 namespace {
@@ -100,6 +101,16 @@ TEST_F(CardRows, OfAModelStandBesideItsNodesAndBytes) {
   EXPECT_EQ(rows_.of("decode batch1 ctx1024"),
             (List{"speed tok/s", "step us", "step by bound x", "host: plan us", "host: upload us",
                   "host: graph launch us", "host: wait us", "graph, one after another us"}));
+}
+
+TEST_F(CardRows, OfADeepLinearNetworkStandBesideReads) {
+  measure_decode_studies(options_, rows_);
+  for (const char* form :
+       {"x 1, apart", "x 4, fused, counter", "x 32, fused + overlap, counter", "edges, 36 then 96 KB"})
+    EXPECT_EQ(rows_.of(form), (List{"bandwidth GB/s", "time ms"})) << form;
+  EXPECT_EQ(rows_.count(), size_t{2 * (3 * 4 + 6)});  // one multiprocessor has no room for more rows, or other rings
+  options_.device = Device::cpu();
+  EXPECT_THROW(measure_decode_studies(options_, rows_), Error);
 }
 
 }  // namespace

@@ -114,6 +114,8 @@ TEST(BenchVerb, RefusesWhatItDoesNotKnow) {
     EXPECT_THROW(run_bench({"bench", "sparse-tune", "--quick", "--only", "x", "--data", "/nowhere"}, context), Error);
   });
   EXPECT_THROW(run_bench({"bench", "model", "--precision", "exactly"}, context), UsageError);
+  EXPECT_THROW(run_bench({"bench", "decode", "--study", "deep"}, context), UsageError);
+  EXPECT_THROW(run_bench({"bench", "decode", "--quick"}, context), Error);  // no card is named
 }
 
 }  // namespace

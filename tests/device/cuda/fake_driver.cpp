@@ -212,7 +212,7 @@ Result cuFuncGetAttribute(int* value, FunctionAttribute which, Function) {
 }
 Result cuFuncSetAttribute(Function, FunctionAttribute, int) { return called("cuFuncSetAttribute"); }
 Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* ctas, Function, int threads, size_t) {
-  return *ctas = 512 / threads, kSuccess;
+  return *ctas = threads > 512 ? 1 : 512 / threads, kSuccess;
 }
 #ifndef FAKE_WITHOUT_LAUNCH
 Result cuLaunchKernelEx(const LaunchConfig* config, Function, void**, void**) {

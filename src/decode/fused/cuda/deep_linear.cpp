@@ -16,8 +16,7 @@ namespace decode::fused {
 namespace {
 
 constexpr int kFragment = 16, kFragmentBytes = 512, kMostTileFragments = 8, kMostRows = 8;
-constexpr int kMostLoads = 8;           // of 16 bytes, that a thread has on their way
-constexpr int kMostShared = 227 << 10;  // of a CTA on sm_90
+constexpr int kMostLoads = 8;  // of 16 bytes, that a thread has on their way
 constexpr size_t kAlignment = 256;
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -35,7 +34,7 @@ void check_options(const DeepLinearOptions& options) {
   require("workers", options.workers, 1, 4096);
   require("warps", options.warps, 1, kMostWarps);
   require("entries", options.entries, options.warps, 1024, options.warps);
-  require("entry_bytes", options.entry_bytes, kFragmentBytes, kMostShared / kFragmentBytes * kFragmentBytes,
+  require("entry_bytes", options.entry_bytes, kFragmentBytes, kMostSharedBytes / kFragmentBytes * kFragmentBytes,
           kFragmentBytes);
   require("ahead_bytes", options.ahead_bytes, 1, 1 << 20);
   require("beside_bytes", options.beside_bytes, 1, 1 << 20);
@@ -144,11 +143,11 @@ DeepLinear::DeepLinear(const cuda::Runtime& runtime, Device device, const DeepLi
   cut_ = cut_line(options.n, options.workers);
   args_ = args_of(options, cut_);
   check(
-      shared_bytes() <= kMostShared, ErrorCode::unsupported,
+      shared_bytes() <= kMostSharedBytes, ErrorCode::unsupported,
       "entries: required {} of {} bytes beside {} rows of {} columns, {} bytes of shared memory in all; supported are "
       "{}; missing {}: take fewer or smaller entries",
-      options.entries, options.entry_bytes, options.rows, options.n, shared_bytes(), kMostShared,
-      shared_bytes() - kMostShared);
+      options.entries, options.entry_bytes, options.rows, options.n, shared_bytes(), kMostSharedBytes,
+      shared_bytes() - kMostSharedBytes);
   const cuda::KernelText text = deep_linear_text(options);
   kernel_ = &runtime.load(device, text);
   const int at_once = runtime.ctas_per_multiprocessor(*kernel_, text.grid(1)) * runtime.num_multiprocessors(device);
@@ -203,7 +202,7 @@ void DeepLinear::run(void* workspace, const Run& run, Stream stream) const {
                   {.ctas = options_.workers,
                    .threads = 32 * options_.warps + 32,
                    .shared_bytes = shared_bytes(),
-                   .cooperative = true},
+                   .cooperative = args.layers > 1},  // CTAs of one layer do not wait for each other
                   args, stream);
 }
 

@@ -23,6 +23,8 @@ namespace weft::decode::fused {
 enum class EdgeForm : uint8_t { counter, tagged };
 std::string_view to_string(EdgeForm form);
 
+inline constexpr int kMostSharedBytes = 227 << 10;  // of a CTA on sm_90
+
 struct DeepLinearOptions {
   int n = 0;  // rows and columns of every matrix
   int layers = 1, rows = 1;
@@ -49,6 +51,7 @@ LineCut cut_line(int n, int workers);
 // A bf16 matrix [rows, cols], both multiples of 16, in fragments: band by band, 512 bytes each (tile/cuda/matvec.h).
 void pack_fragments(const uint16_t* matrix, int64_t rows, int64_t cols, uint16_t* to);
 
+// Its kernel; shared_bytes may be more than there is.
 cuda::KernelText deep_linear_text(const DeepLinearOptions& options);
 
 class DeepLinear {
