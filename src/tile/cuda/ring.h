@@ -57,8 +57,9 @@ struct Ring {
 
 // False once limit_ns have gone by; 0: waits forever.
 WEFT_INLINE bool wait_for(u64* barrier, u32 parity, u64 limit_ns) {
-  if (limit_ns != 0) return wait_until([&] { return ptx::mbarrier_try_wait(barrier, parity); }, limit_ns);
-  ptx::mbarrier_wait(barrier, parity);
+  if (limit_ns == 0) return ptx::mbarrier_wait(barrier, parity), true;
+  for (Patience patience(limit_ns); !ptx::mbarrier_try_wait(barrier, parity);)
+    if (patience.is_over()) return false;
   return true;
 }
 
