@@ -38,14 +38,14 @@ struct ServeLoad {
 };
 
 struct BenchOptions {
-  bool quick = false;     // fewer cases and repetitions
-  bool numerics = false;  // attention: errors against fp64 instead of speeds
-  std::string only;       // attention, sparse: rows whose name holds this
-  Device device;          // ceilings, attention, model, plan, jit: where it runs
-  bool fit = false;       // plan: constants of the cost model from timed items
-  int threads = 0;        // 0: as many as affinity and quota allow
-  std::string model;      // a GGUF file, for bench model
-  std::string shape;      // model, on a card: random weights of that shape instead, 8b or 1b
+  bool quick = false;                 // fewer cases and repetitions
+  bool numerics = false;              // attention: errors against fp64 instead of speeds
+  std::string only;                   // attention, sparse: rows whose name holds this
+  Device device;                      // ceilings, attention, model, plan, jit: where it runs
+  bool fit = false;                   // plan: constants of the cost model from timed items
+  int threads = 0;                    // 0: as many as affinity and quota allow
+  std::string model;                  // a GGUF file, for bench model
+  std::string shape;                  // model, on a card: random weights of that shape instead, 8b or 1b
   std::string study = "deep-linear";  // decode
   std::string precision = "default";
   std::string data;    // sparse: a folder of matrices; "": only generated ones

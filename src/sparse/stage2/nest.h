@@ -44,8 +44,8 @@ LoopInNest find_loop(Stage2& stage, const std::string& name);
 void check_new_name(const Stage2& stage, const Nest& nest, const std::string& name);
 // Throws Error(invalid_argument) that begins with primitive and loop.
 [[noreturn]] void refuse(const std::string& primitive, const std::string& loop, const std::string& why);
-// Throws where the block asks whether what it writes, or what it writes to `buffer`, is there, which the primitive could
-// not do.
+// Throws where the block asks whether what it writes, or what it writes to `buffer`, is there, which the primitive
+// could not do.
 void check_written_surely(const std::string& primitive, const std::string& loop, const Stmt& block,
                           const std::string& buffer = {});
 // Throws Error(unsupported) where `moved`, which is to run around path[place], accesses memory that is kept within it.

@@ -363,8 +363,8 @@ Text materialise_rows(Draw& d) {
   return of_loop(d, "materialise_rows({})", [](const LoopName& l) { return l.searches; });
 }
 
-// Three loops of literals around a sum of products, innermost; init has to be outside. Until it is so, the next line that
-// leads there.
+// Three loops of literals around a sum of products, innermost; init has to be outside. Until it is so, the next line
+// that leads there.
 Text tensorize(Draw& d) {
   const auto fits = [](const BlockName& b) {
     const bool is_done = std::any_of(b.loops.begin(), b.loops.end(), [](const LoopName& l) { return l.tensorized; });

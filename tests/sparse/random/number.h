@@ -5,8 +5,8 @@
 //   stored(c, "fp16", false);                             // the same in fp16: half a unit more
 //
 // Whole numbers and those of a few binary digits stay exact: their error is 0, and so is what is allowed. For all else
-// the bounds hold in every order of a sum, of its products with a factor too: each operation rounds as if it had the sum
-// of all magnitudes before it (`size`), 16 times in fp32, which functions within 8 ulps do as well.
+// the bounds hold in every order of a sum, of its products with a factor too: each operation rounds as if it had the
+// sum of all magnitudes before it (`size`), 16 times in fp32, which functions within 8 ulps do as well.
 #pragma once
 
 #include <string>
