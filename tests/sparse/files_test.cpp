@@ -225,6 +225,7 @@ TEST(Npy, NamesWhatIsWrong) {
       {npy(header("'<f4'", "(2,)"), "1234"), "4 bytes of data follow the header; its shape and type say 8"},
       {npy(header("'<f4'", "(1,)"), "12345"), "5 bytes of data follow the header; its shape and type say 4"},
       {npy(header("'<f8'", "(9223372036854775807, 4)"), ""), "its shape and type say far more"},
+      {npy(header("'<f4'", "(1152921504606846976, 0)"), ""), "its shape and type say far more"},
       {npy(header("'<c8'", "(1,)"), "12345678"), "required: elements of type '<c8'; supported: '<f2', '<f4'"},
       {npy(header("'|b1'", "(1,)"), "1"), "required: elements of type '|b1'"},
       {npy(header("'|O'", "(1,)"), "1"), "required: elements of type '|O'"},

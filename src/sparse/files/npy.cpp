@@ -184,9 +184,10 @@ Array parse_npy(std::string_view name, std::string_view bytes) {
   if (!dtype) reader.refuse(fmt::format("elements of type '{}'", shown(header.type)));
   // What it would take is compared before memory is.
   const size_t width = static_cast<size_t>(bits_of(*dtype)) / 8;
-  size_t size = width;
+  auto num_bits = static_cast<int64_t>(bits_of(*dtype));  // as an Array counts
   bool fits = true;
-  for (const int64_t extent : header.shape) fits &= !__builtin_mul_overflow(size, static_cast<size_t>(extent), &size);
+  for (const int64_t extent : header.shape) fits &= !__builtin_mul_overflow(num_bits, extent, &num_bits);
+  const size_t size = static_cast<size_t>(num_bits) / 8;
   require(fits && size == bytes.size(), fmt::format("{} bytes of data follow the header; its shape and type say {}",
                                                     bytes.size(), fits ? fmt::format("{}", size) : "far more"));
   Array array(*dtype, header.shape);
