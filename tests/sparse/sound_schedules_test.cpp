@@ -227,6 +227,44 @@ TEST(Memory, OfOneIterationHoldsNoElementOfAnother) {
   expect_same_results(program, "lower()\ncache_write(it.u, register)\n", {{"m", 3}});
 }
 
+// Init reads what it sets, and sets what decides where something is written.
+TEST(Memory, HoldsWhatInitReads) {
+  const std::string program = program_of_rows(R"(  X = buffer(I, U): fp32
+  Y = buffer(I): fp32
+  Z = buffer(I): fp32
+  F = buffer(I): int32
+  iterate least(I, U) "SR" as (i, u):
+    init:
+      Y[i] = min(Y[i], 1.0)
+    Y[i] = Y[i] + X[i, u]
+  iterate counted(I, U) "SR" as (i, u) where F[i] > 0:
+    init:
+      F[i] = F[i] - 1
+      Z[i] = real(F[i])
+    Z[i] = Z[i] + X[i, u]
+)");
+  for (const char* lines : {"cache_write(least.i, register)\n", "u1, u2 = split(least.u, 2)\nrfactor(u2, register)\n"})
+    expect_same_results(program, std::string("lower()\n") + lines, {{"m", 3}});
+  expect_refused(program, "lower()\ncache_write(counted.i, register)\n",
+                 "where 'Z' is written depends on 'F', which is set within the loop");
+}
+
+TEST(Init, IsBehindNoSumThatReadsWhatItSets) {
+  const std::string program = program_of_rows(R"(  X = buffer(I, U): fp32
+  Y = buffer(I): fp32
+  Z = buffer(I): fp32
+  iterate sums(I, U) "SR" as (i, u):
+    init:
+      Y[i] = 0.0
+      Z[i] = X[i, 0] + 1.0
+    Y[i] = Y[i] + Z[i] * X[i, u]
+)");
+  expect_refused(program, "lower()\nu1, u2 = split(sums.u, 2)\nrfactor(u2, register)\n",
+                 "init of block 'sums', which would run behind the partial sums, and they access 'Z'");
+  expect_same_results(program, "lower()\nu1, u2 = split(sums.u, 2)\ndecompose_reduction(u1)\nrfactor(u2, register)\n",
+                      {{"m", 3}});
+}
+
 // ---- lines that broke promises of the compiler's own
 
 TEST(NoInternalErrors, CopiesForABlockOfLoops) {

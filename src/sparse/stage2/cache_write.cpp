@@ -83,7 +83,7 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
     refuse("cache_write", name,
            fmt::format("block '{}' reads other elements of '{}' than it writes", block.name, store.name));
 
-  // [allocate] [read, unless init sets it] the nest [write]
+  // [allocate] [read, unless init sets it from others] the nest [write]
   const Nest::Level& around = found.nest.path[found.place + 1];
   if (loop::loads_from({around.stmt()}, store.name) || loop::stores_to({around.stmt()}, store.name))
     refuse("cache_write", name, fmt::format("another block within the loop accesses '{}', too", store.name));
@@ -92,11 +92,23 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
                         {loop::make_block(fmt::format("{}_{}", found.block, what), {std::move(stmt)})}, Inner::copy);
   };
   Body before{loop::make_allocate(local, extents, loop::computed_in(buffer->dtype), scope)};
-  if (!stores_to(block.init, local) && (has_reductions || loads_from(block.body, local))) {
+  const bool is_set_first = stores_to(block.init, local) && !loads_from(block.init, local);
+  if (!is_set_first && (has_reductions || loads_from(block.body, local) || loads_from(block.init, local))) {
     const Body read = copy("read", loop::make_store(local, places, target));
     before.insert(before.end(), read.begin(), read.end());
   }
   const Body after = copy("write", loop::make_store(store.name, store.indices, cached));
+  // The copies ask again where elements lie, and whether there are any.
+  for (const Body& copies : {before, after})
+    visit_exprs(copies, [&](const Expr& e) {
+      loop::visit(e, [&](const Expr& node) {
+        const bool reads = node->op == Op::load || loop::is_search(node->op);
+        if (reads && node->name != local && loop::stores_to({around.stmt()}, node->name))
+          refuse("cache_write", name,
+                 fmt::format("where '{}' is written depends on '{}', which is set within the loop", store.name,
+                             node->name));
+      });
+    });
   Body& body = *around.body;
   const auto place = body.begin() + static_cast<std::ptrdiff_t>(around.index);
   body.insert(body.insert(place + 1, after.begin(), after.end()) - 1, before.begin(), before.end());

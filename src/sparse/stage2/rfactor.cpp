@@ -39,6 +39,27 @@ void take_factor(const Names& changing, Expr& term, Expr& factor) {
 
 Expr scaled(const Expr& factor, const Expr& x) { return factor ? factor * x : x; }
 
+// Init, which runs behind the partial sums then, sets nothing that the reductions access, and they nothing it reads.
+void check_init_behind(const std::string& name, const Nest& nest, size_t first, const std::string& target) {
+  const Body& init = nest.block().init;
+  Body reductions{nest.path[first].stmt()};
+  visit(reductions, [&](Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::block && stmt.name == nest.block().name) stmt.init.clear();
+  });
+  const auto check = [&](const Body& writing, const Body& other) {
+    visit(writing, [&](const Stmt& stmt) {
+      if (stmt.kind != Stmt::Kind::store || stmt.name == target) return;
+      if (loop::loads_from(other, stmt.name) || loop::stores_to(other, stmt.name))
+        refuse("rfactor", name,
+               fmt::format("init of block '{}', which would run behind the partial sums, and they access '{}'; use "
+                           "decompose_reduction first",
+                           nest.block().name, stmt.name));
+    });
+  };
+  check(init, reductions);
+  check(reductions, init);
+}
+
 }  // namespace
 
 void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
@@ -106,6 +127,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   });
   if (loop::stores_to(others, store.name) || loop::loads_from(others, store.name))
     refuse("rfactor", name, fmt::format("another block within the reductions accesses '{}', too", store.name));
+  check_init_behind(name, found.nest, first, store.name);
   const Names taken = taken_names(stage);
   const std::string partial = loop::fresh_name(store.name + "_partial", taken);
   const std::string lane = loop::fresh_name(found.variable + "_sum", taken);
