@@ -87,8 +87,10 @@ TEST(BoundLoops, PassElementsOnToLoopsOfTheSameThread) {
   };
   const std::string schedule = "compute_at(first, second.a)\nbind(second.a, threadIdx.y)\nbind(first.j, threadIdx.x)\n";
   EXPECT_EQ(refusal([&] { cuda_of(program("Y[a, b]"), schedule + "bind(second.b, threadIdx.x)\n"); }), "");
-  expect_refused(program("Y[a, n - 1 - b]"), schedule + "bind(second.b, threadIdx.x)\n",
-                 "may be one element that different threads along threadIdx.x access");
+  // Of threads before it, behind it, and both.
+  for (const char* read : {"Y[a, b - 1]", "Y[a, b + 1]", "Y[a, n - 1 - b]"})
+    expect_refused(program(read), schedule + "bind(second.b, threadIdx.x)\n",
+                   "may be one element that different threads along threadIdx.x access");
   expect_refused(program("Y[a, b]"), schedule, "may be one element that different threads along threadIdx.x access");
 }
 

@@ -102,6 +102,8 @@ TEST(MatrixMarket, NamesWhatIsWrongAndItsLine) {
       {banner("real", "odd"), "line 1: symmetry 'odd' is not known"},
       {real + "2 2\n", "line 3: the number of elements is expected; the file ends early"},
       {real + "% one\n2 -2 1\n1 1 1\n", "line 3: the number of columns is -2; allowed are 0 to 2147483647"},
+      {banner("real", "symmetric") + "2 2 1073741824\n",
+       "line 2: the number of elements is 1073741824; allowed are 0 to 1073741823"},
       {banner("real", "symmetric") + "2 3 1\n1 1 1\n", "line 2: a symmetric matrix is square, not 2 x 3"},
       {real + "2 2 2\n1 1 1\n3 1 1\n", "line 4: a row is 3; allowed are 1 to 2"},
       {real + "2 2 1\n1 1.5 1\n", "line 3: a column is expected, not '1.5'"},

@@ -227,6 +227,22 @@ TEST(Memory, OfOneIterationHoldsNoElementOfAnother) {
   expect_same_results(program, "lower()\ncache_write(it.u, register)\n", {{"m", 3}});
 }
 
+TEST(Memory, OfOneBlockIsNotForWhatAnotherOneOnlyWrites) {
+  const std::string program = program_of_rows(R"(  V = dense_fixed(4)
+  W = dense_fixed(1)
+  X = buffer(I, U, V): fp32
+  Y = buffer(I, U): fp32
+  iterate cells(I, U) "SS" as (i, u):
+    iterate sums(V) "R" as (v):
+      Y[i, u] = Y[i, u] + X[i, u, v]
+    iterate last(W) "S" as (w):
+      Y[i, u + w] = 7.0
+)");
+  expect_refused(program, "lower()\ncache_write(sums.i, register)\n",
+                 "another block within the loop accesses 'Y', too");
+  expect_same_results(program, "lower()\ncache_write(sums.u, register)\n", {{"m", 3}});
+}
+
 // Init reads what it sets, and sets what decides where something is written.
 TEST(Memory, HoldsWhatInitReads) {
   const std::string program = program_of_rows(R"(  X = buffer(I, U): fp32
