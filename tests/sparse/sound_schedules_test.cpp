@@ -610,6 +610,18 @@ TEST(Merging, APointMayNeedEarlierOnes) {
   }
 }
 
+// The memory of partial sums begins behind the loop that its first block would go back to.
+TEST(Merging, LeavesBlocksWhereTheirMemoryIs) {
+  const std::string program = program_of_rows(R"(  Y = buffer(I): fp32
+  iterate sums(U, I) "RS" as (u, i):
+    Y[i] = Y[i] + 1.0
+)");
+  expect_refused(program,
+                 "lower()\nrfactor(sums.u, global)\nrfactor(sums_sum.u_sum, register)\n"
+                 "reverse_compute_at(sums_sum_zero, sums.u)\n",
+                 "it needs 'Y_partial_1', which is kept from behind the loop on", {{"m", 1}});
+}
+
 // A reduction of one iteration is a reduction all the same: init runs where its conditions fail, too.
 TEST(Init, RunsBeforeReductionsOfOneIteration) {
   for (const auto& [axes, kinds, names] : {std::tuple("O, K, L", "RSR", "o, k, l"),
