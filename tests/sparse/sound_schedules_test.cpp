@@ -425,25 +425,6 @@ TEST(NoInternalErrors, MemoryStaysAroundWhatNeedsIt) {
                  "is kept within it");
 }
 
-TEST(NoInternalErrors, MemoryStandsBeforeWhatIsMovedToIt) {
-  const std::string program = R"(program p(m, n):
-  I = dense_fixed(m)
-  J = dense_fixed(n)
-  A = buffer(I, J): fp32
-  Y = buffer(I, J): fp32
-  T = temporary buffer(I, J): fp32
-  Z = buffer(I, J): fp32
-  iterate first(I, J) "SS" as (i, j):
-    Y[i, j] = A[i, j] * 2.0
-  iterate second(I, J) "SS" as (i, j):
-    T[i, j] = A[i, j] + 1.0
-  iterate third(I, J) "SS" as (i, j):
-    Z[i, j] = T[i, j] * T[i, j]
-)";
-  expect_refused(program, "lower()\nset_scope(T, register)\nreverse_compute_at(second, first.j)\n",
-                 "'T_local' begins behind the loop", {{"m", 3}, {"n", 2}});
-}
-
 // A copy that is made within the reductions is no factor of their sum.
 TEST(NoInternalErrors, PartialSumsOfWhatIsCopiedFirst) {
   for (const char* lines : {"cache_read(sddmm.j, X, register)\nrfactor(sddmm.k, register)\n",

@@ -90,18 +90,6 @@ class Merging {
     const auto is_own = [&](const MemoryAccess& access) { return access.stmt == own || access.is_within(*own); };
     if (const auto found = all.meets(is_own))
       stop(fmt::format("what stands between them accesses '{}', too; move that first", found->later.buffer));
-    if (!before_) check_memory_between(to, from);
-  }
-
-  // What it accesses is there at the loop already.
-  void check_memory_between(size_t to, size_t from) const {
-    const Body own{stage_.body[from]};
-    for (size_t i = to + 1; i < from; ++i) {
-      const Stmt& memory = stage_.body[i];
-      if (memory.kind == Stmt::Kind::allocate &&
-          (loop::loads_from(own, memory.name) || loop::stores_to(own, memory.name)))
-        stop(fmt::format("its memory '{}' begins behind the loop; use set_scope later", memory.name));
-    }
   }
 
   // The moved statements speak of the loops they come to; names that are taken there become others.
