@@ -22,7 +22,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARTS = {"ceilings": ["ceilings"], "decode": ["attention", "--only", "decode"],
          "prefill": ["attention", "--only", "prefill"], "plan": ["plan"], "jit": ["jit"], "model": ["model", "--model"],
-         "8b": ["model", "--shape", "8b"], "1b": ["model", "--shape", "1b"]}
+         "8b": ["model", "--shape", "8b"], "1b": ["model", "--shape", "1b"],
+         "deep-linear": ["decode", "--study", "deep-linear"]}
 CARD = re.compile(r"cuda:\d+: ([^,;]+)")
 
 
