@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "loop/codegen/names.h"
 #include "loop/passes.h"
 
@@ -8,13 +10,44 @@ const Stmt* Phase::parallel() const {
   return is_loop && body[0].loop == LoopKind::parallel ? &body[0] : nullptr;
 }
 
+namespace {
+
+bool has_bound_loop(const Body& body) {
+  bool found = false;
+  visit(body, [&](const Stmt& stmt) { found |= stmt.loop == LoopKind::bind; });
+  return found;
+}
+
+// What stands behind the last statement that accesses the memory body[memory], or memory that begins before that one.
+size_t end_of_memory(const Body& body, size_t memory) {
+  size_t end = memory + 1;
+  for (size_t i = end; i < body.size(); ++i)
+    if (stores_to({body[i]}, body[memory].name) || loads_from({body[i]}, body[memory].name)) end = i + 1;
+  for (size_t i = memory + 1; i < end; ++i)
+    if (body[i].kind == Stmt::Kind::allocate) end = std::max(end, end_of_memory(body, i));
+  return end;
+}
+
+}  // namespace
+
 std::vector<Phase> split_phases(const Function& function) {
   std::vector<Phase> phases;
   bool is_open = false;  // whether the last phase takes more statements
-  for (const Stmt& stmt : function.body) {
+  for (size_t i = 0; i < function.body.size(); ++i) {
+    const Stmt& stmt = function.body[i];
+    if (stmt.kind == Stmt::Kind::allocate) {  // what was around it, a block or a loop of one iteration, is gone
+      const auto begin = function.body.begin() + static_cast<std::ptrdiff_t>(i);
+      const size_t end = end_of_memory(function.body, i);
+      Body together(begin, function.body.begin() + static_cast<std::ptrdiff_t>(end));
+      if (has_bound_loop(together)) {
+        phases.push_back({std::move(together)});
+        is_open = false;
+        i = end - 1;
+        continue;
+      }
+    }
     const bool parallel = stmt.kind == Stmt::Kind::loop && stmt.loop == LoopKind::parallel;
-    bool binds = false;
-    visit(Body{stmt}, [&](const Stmt& inner) { binds |= inner.loop == LoopKind::bind; });
+    const bool binds = has_bound_loop({stmt});
     if (parallel && stmt.joined && !phases.empty() && phases.back().parallel() != nullptr) {
       phases.back().body.push_back(stmt);
       continue;
