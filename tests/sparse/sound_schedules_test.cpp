@@ -425,6 +425,38 @@ TEST(NoInternalErrors, MemoryStaysAroundWhatNeedsIt) {
                  "is kept within it");
 }
 
+// The rows of fused axes are named within the reductions, and partial sums are added up behind those.
+TEST(NoInternalErrors, PartialSumsAreAddedWhereFusedAxesSay) {
+  const std::string program = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  K = dense_fixed(7)
+  L = dense_fixed(3)
+  X = buffer(L): fp32
+  Y = buffer(I, J): fp32
+  iterate it(I, J, K, L) "SSRR" as (i, j, k, l):
+    Y[i, j] = Y[i, j] + X[l]
+)";
+  expect_same_results(program,
+                      "sparse_fuse(it, I, J)\nlower()\nreorder(it.i_j, it.k, it.l)\nrfactor(it.l, register)\n", {});
+}
+
+// Memory that comes to stand around all loops, as what was around it is gone, is seen by all that access it.
+TEST(NoInternalErrors, MemoryOfPartialSumsWithABoundLoop) {
+  const std::string program = R"(program p(m):
+  O = dense_fixed(1)
+  K = dense_fixed(m)
+  X = buffer(O, K): fp32
+  Y = buffer(O): fp32
+  iterate it(O, K) "SR" as (o, k):
+    Y[o] = Y[o] + X[o, k]
+)";
+  expect_same_results(program,
+                      "lower()\nko, ki = split(it.k, 2)\nko_block = blockize(it.ko)\nrfactor(it.ki, register)\n"
+                      "bind(it_zero.ki, blockIdx.y)\n",
+                      {{"m", 5}});
+}
+
 // A copy that is made within the reductions is no factor of their sum.
 TEST(NoInternalErrors, PartialSumsOfWhatIsCopiedFirst) {
   for (const char* lines : {"cache_read(sddmm.j, X, register)\nrfactor(sddmm.k, register)\n",

@@ -160,6 +160,12 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const auto at = body.begin() + static_cast<std::ptrdiff_t>(found.nest.path[first].index);
   const DType dtype = loop::computed_in(buffer->dtype);
   Body sums{std::move(sum)};
+  Substitution within;  // what lets within the reductions name
+  for (size_t i = first + 1; i < found.nest.path.size(); ++i)
+    for (size_t s = 0; s < found.nest.path[i].index; ++s)
+      if (const Stmt& let = (*found.nest.path[i].body)[s]; let.kind == Stmt::Kind::let)
+        within[let.name] = found.nest.without_lets(loop::variable(let.name));
+  substitute(sums, within);
   // Points that conditions within the reductions leave out have no sum.
   Body kept;
   std::vector<Expr> left_out;
