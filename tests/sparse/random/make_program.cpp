@@ -358,8 +358,24 @@ class ProgramMaker {
     } else {
       store.value = begins ? value : operation("+", {make_carried(target), number});
     }
-    if (has_init && can_init() && !scatters) it_.init.push_back({store.buffer, store.indices, start});
+    if (has_init && can_init() && !scatters) {
+      if (!begins && random_.chance(15)) start = operation(random_.pick({"min", "max", "+"}), {target, start});
+      it_.init.push_back({store.buffer, store.indices, start});
+      if (random_.chance(12)) set_beside();
+    }
     it_.body.push_back(std::move(store));
+  }
+
+  // One more buffer that init sets, or makes less, and that no statement of the body has to write.
+  void set_beside() {
+    StoreDef beside = target_again();
+    const auto is_set = [&](const StoreDef& store) { return store.buffer == beside.buffer; };
+    if (beside.buffer.empty() || beside.buffer == written_ || std::any_of(it_.init.begin(), it_.init.end(), is_set))
+      return;
+    const char type = program_.buffer(beside.buffer).type();
+    const Term one = type == 'r' ? real_literal(1) : literal(1);
+    beside.value = random_.chance(50) ? one : operation("-", {load(beside.buffer, beside.indices, type), one});
+    it_.init.push_back(std::move(beside));
   }
 
   // No spatial axis hangs on a reduction.
