@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -324,6 +325,31 @@ TEST(Fp16, IsATypeOfEveryBuffer) {
                         {"B", {b.data(), DType::fp16, {a.cols, feat}}},
                         {"C", {c.data(), DType::fp16, {a.rows, feat}}}}});
     expect_close(doubles(widened(c)), want, 1. / 1024, schedule);
+  }
+}
+
+// Of doubles, integers and constants, too.
+TEST(Fp16, LanesAreStoredOfAnyValue) {
+  for (const char* value : {"1.5", "3", "N[0]", "X[i]", "X[i] + N[i]"}) {
+    const std::string program = fmt::format(R"(program p():
+  I = dense_fixed(8)
+  N = buffer(I): int32
+  X = buffer(I): fp64
+  Z = buffer(I): fp16
+  iterate a(I) "S" as (i):
+    Z[i] = {}
+)",
+                                            value);
+    std::array<std::array<uint16_t, 8>, 2> z{};
+    for (const bool in_lanes : {false, true}) {
+      std::vector<int32_t> n{5, 4, 3, 2, 1, 0, -1, -2};
+      std::vector<double> x{0.5, 1, -2, 3, 4, 5, 6, 7};
+      compile(parse(program), in_lanes ? "lower()\nvectorize(a.i)\n" : "lower()\n")
+          .run({.buffers = {{"N", {n.data(), DType::int32, {8}}},
+                            {"X", {x.data(), DType::fp64, {8}}},
+                            {"Z", {z[in_lanes].data(), DType::fp16, {8}}}}});
+    }
+    EXPECT_EQ(z[0], z[1]) << value;
   }
 }
 

@@ -135,12 +135,14 @@ std::string CFamily::vector_store(const Stmt& store, const Stmt& loop) {
   if (!possible) return {};
   const std::string vector = vector_type(loop);
   const bool varies = uses(store.value, loop.name);
-  const std::string whole = varies ? value : fmt::format("{} - {}{{}}", value, vector);
+  const std::string real = store.value->type == Type::integer ? fmt::format("({})({})", real_type(), value) : value;
+  const std::string whole = varies ? value : fmt::format("{} - {}{{}}", real, vector);
   if (registers_.contains(store.name))
     return fmt::format("{} = {};", register_at(store.name, rest, literal(loop.value)), whole);
   switch (const DType dtype = dtype_of(store.name); dtype) {
     case DType::fp16:
     case DType::bf16:
+      if (is_double_) return {};
       return fmt::format("weft_store_{}({} + {}, {});", weft::to_string(dtype), store.name, expr(rest, kSumPrecedence),
                          whole);
     case DType::fp32:
