@@ -312,6 +312,26 @@ TEST(Decompose, ResultsThatCannotBeGatheredAreRefused) {
        "'U' is written at P[k], another element in each iteration of the reduction 'k'");
 }
 
+// The formats hold nothing before init.
+TEST(Decompose, InitThatReadsItsResultIsRefused) {
+  const char* text = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  K = dense_fixed(4)
+  A = buffer(I, J): fp32
+  S = buffer(I, J): fp32
+  iterate it(I, J, K) "SSR" as (i, j, k):
+    init:
+      S[i, j] = min(S[i, j], 0.0)
+    S[i, j] = S[i, j] + A[i, j]
+)";
+  for (const char* format : {"csc()", "bsr(2)", "csr()"}) {
+    const std::string schedule = "decompose_format(it, A, " + std::string(format) + ")\n";
+    expect_contains(refusal([&] { compile(parse(text), schedule, Device::cpu(), {.stop_after = "generate"}); }),
+                    "init reads 'S', which the formats do not have before", schedule);
+  }
+}
+
 // ---------------------------------------------------------------- element by element
 
 constexpr const char* kElements = R"(program elements(m, n, nnz):

@@ -330,6 +330,10 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
       refuse_format(it.name, buffer.name, fmt::format("'{}' is read or written besides", stmt.name));
     if (!it.init.empty() && !stores_to(it.init, stmt.name))
       refuse_format(it.name, buffer.name, fmt::format("init sets other results, and not '{}'", stmt.name));
+    for (const Stmt& init : it.init)
+      if (loop::loads_from(init.value, stmt.name))
+        refuse_format(it.name, buffer.name,
+                      fmt::format("init reads '{}', which the formats do not have before", stmt.name));
     if (it.init.empty() && stmt.value->op != Op::add && !assigned)
       refuse_format(it.name, buffer.name, fmt::format("'{}' has no init, and is no sum", stmt.name));
   }
