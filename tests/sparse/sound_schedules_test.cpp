@@ -281,6 +281,35 @@ TEST(Init, IsBehindNoSumThatReadsWhatItSets) {
                       {{"m", 3}});
 }
 
+// ---- what is moved out of loops is evaluated where those run no iteration, too
+
+TEST(Divisions, ThatMayFailStayWhereTheyAre) {
+  const std::string program = R"(program p(m, n, nnz, q):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(m)
+  A = buffer(I, N): fp32
+  Y = buffer(I): fp32
+  iterate it(I, J) "SR" as (i, j):
+    Y[i] = Y[i] + A[i, i % q]
+)";
+  expect_refused(program, "lower()\ncache_read(it.i, A, register)\n", "may divide by 0, also where nothing is read");
+}
+
+// A search that is asked for by what is added to asks nothing where that is not there.
+TEST(Searches, ReadWhatIsAddedToWhereItIs) {
+  const std::string program = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  A = buffer(I, J): fp32
+  Y = buffer(I): fp32
+  iterate it(I, J) "SR" as (i, j):
+    Y[i + 1] = select(Y[i + 1] < 1.0, A[i, j // n], 2.0)
+)";
+  const std::string text = stage2_of(program, "lower()\n");
+  expect_contains(text, "= select(i + 1 < m and Y[i + 1] < 1.0, find(", "");
+}
+
 // ---- lines that broke promises of the compiler's own
 
 TEST(NoInternalErrors, CopiesForABlockOfLoops) {
@@ -437,8 +466,8 @@ TEST(NoInternalErrors, PartialSumsAreAddedWhereFusedAxesSay) {
   iterate it(I, J, K, L) "SSRR" as (i, j, k, l):
     Y[i, j] = Y[i, j] + X[l]
 )";
-  expect_same_results(program,
-                      "sparse_fuse(it, I, J)\nlower()\nreorder(it.i_j, it.k, it.l)\nrfactor(it.l, register)\n", {});
+  expect_same_results(program, "sparse_fuse(it, I, J)\nlower()\nreorder(it.i_j, it.k, it.l)\nrfactor(it.l, register)\n",
+                      {});
 }
 
 // Memory that comes to stand around all loops, as what was around it is gone, is seen by all that access it.

@@ -102,6 +102,10 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
   Names hidden = reads.declared;  // what the copy does not have
   const auto is_known = [&](const Expr& e) { return !have_common(loop::variables_of(e), hidden); };
   const auto check_same = [&](const Expr& e) {  // at the begin of the loop's iteration as where it is read
+    if (e->may_fail)
+      refuse("cache_read", name,
+             fmt::format("where '{}' is read may divide by 0, also where nothing is read: {}", buffer_name,
+                         loop::to_text(e)));
     loop::visit(e, [&](const Expr& node) {
       if (node->op != Op::load && !loop::is_search(node->op)) return;
       visit(found.loop().body, [&](const Stmt& stmt) {
