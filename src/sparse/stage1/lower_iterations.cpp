@@ -305,6 +305,9 @@ class IterationLowering {
     // Padding holds the length, which is no coordinate.
     if (const Expr below = loop::less(x, axis.length); !axis.is_variable && !facts_.holds(below))
       asked = both(asked, below);
+    // What is added to is read where it is there.
+    if (asked && written_at_ != nullptr && written_at_->present && loop::loads_from(asked, written_->name))
+      asked = both(written_at_->present, asked);
     if (asked) found = loop::select(asked, found, -1);
     if (is_condition_) {
       access.present = loop::at_least(found, 0);
