@@ -71,7 +71,13 @@ Problem run_case(const Case& c, const Operator& op, const std::vector<Loaded>& k
   const Results want = results_of(c.program);
   simt::Memory memory;
   Bench bench(c, op, [&](const std::string& name, size_t bytes) { return memory.make<char>(name, bytes).data(); });
-  for (const bool is_large : {false, true}) {
+  // Sums that threads add to in any order round in that order, so each order is compared for itself.
+  using simt::Order;
+  const bool adds_in_any_order = c.has("atomic");
+  const std::vector<Order> orders =
+      adds_in_any_order ? std::vector{Order::up, Order::down, Order::random} : std::vector{Order::up};
+  for (size_t way = 0; way < 2 * orders.size(); ++way) {
+    const bool is_large = way % 2 == 1;
     bench.restore();
     for (const Loaded& kernel : kernels) {
       std::vector<long long> arguments;
@@ -85,8 +91,10 @@ Problem run_case(const Case& c, const Operator& op, const std::vector<Loaded>& k
       launch.ctas = static_cast<int>(shape.ctas[0] * shape.ctas[1] * shape.ctas[2]);
       launch.threads = static_cast<int>(shape.threads[0] * shape.threads[1] * shape.threads[2]);
       launch.shared_bytes = static_cast<size_t>(loop::shared_bytes(kernel.thread));
+      launch.order = orders[way / 2];
+      const auto call = [&] { kernel.call(arguments.data()); };
       try {
-        run_in_all_orders(memory, launch, [&] { kernel.call(arguments.data()); });
+        adds_in_any_order ? run(memory, launch, call) : run_in_all_orders(memory, launch, call);
       } catch (const simt::Fault& fault) {
         return {"fault", fault.what()};
       }
