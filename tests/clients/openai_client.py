@@ -70,13 +70,13 @@ def fields(url):
                             "skip_special_tokens": True, "chat_template_kwargs": {"enable_thinking": False}, "colour": "red"})
     answers = [client.chat.completions.create(**each).choices[0].message.content for each in (plain, sent, sent)]
     assert answers[0] and answers[0] == answers[1] == answers[2], answers
-    for name, value in {"tools": [{"type": "function", "function": {"name": "f"}}],
-                        "response_format": {"type": "json_object"}}.items():
+    for name, value, param in (("tools", [{"type": "function", "function": {"name": "f"}}], "tools"),
+                               ("response_format", {"type": "json_object"}, "response_format.type")):
         try:
             client.chat.completions.create(**plain, **{name: value})
             raise AssertionError(f"{name} is taken")
         except openai.BadRequestError as error:
-            assert error.code == "unsupported" and error.param == name
+            assert error.code == "unsupported" and error.param == param, error
     best = client.completions.create(model="dummy", prompt="The sea", max_tokens=4, n=2, best_of=4, seed=1, logprobs=0)
     means = [sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs) for choice in best.choices]
     assert len(means) == 2 and means[0] >= means[1] and best.usage.completion_tokens > 8, best
