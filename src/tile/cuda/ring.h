@@ -1,9 +1,10 @@
-// A ring of entries in shared memory, between one thread that fills it by bulk copies and warps that empty it (from
-// sm_90 on). An entry belongs to one warp, which waits for it, reads it and releases it alone: entry number i to warp
-// i % warps. `entries` is a multiple of the warps: else a warp could be a round ahead of an entry's other readers, and
-// would take the parity of the round before last for its own.
+// A ring of bytes in shared memory, between one thread that fills it by bulk copies and warps that empty it (from sm_90
+// on). What is loaded, waited for and released as one is an entry; entries have sizes of their own, and follow each
+// other in the ring. An entry belongs to one warp, which waits for it, reads it and releases it alone: entry number i
+// to warp i % warps. At most `entries` are in use at once, a multiple of the warps: else a warp could be a round ahead
+// of an entry's other readers, and would take the parity of the round before last for its own.
 //
-//   const Ring ring{shared, 16, 12 << 10};
+//   const Ring ring{shared, 192 << 10, 16};
 //   if (thread == 0) ring.init();
 //   cta_sync();
 //   RingProducer producer(ring, {.ahead = 36 << 10, .beside = 64 << 10}, limit_ns);          // one thread
@@ -29,18 +30,21 @@ namespace weft::tile {
 
 #if WEFT_SM >= 90
 struct Ring {
-  u8* shared;  // 16-byte aligned
-  int entries, entry_bytes;
+  u8* shared;          // 16-byte aligned
+  int bytes, entries;  // the former a multiple of 16, and as large as any entry at least
 
-  // Of shared memory: entries, two mbarriers and a number of bytes of each, and how many phases were begun.
-  static constexpr int bytes(int entries, int entry_bytes) {
-    return (entries * (entry_bytes + 2 * 8 + 4) + 4 + 15) / 16 * 16;
+  // Where an entry lies, and what the producer counts by: words of each.
+  struct Place {
+    u32 at, bytes, span;  // the latter with the end of the ring that was too small for it
+  };
+  // Of shared memory: the ring, two mbarriers and the place of each entry, and how many phases were begun.
+  static constexpr int size(int bytes, int entries) {
+    return (bytes + entries * (2 * 8 + static_cast<int>(sizeof(Place))) + 4 + 15) / 16 * 16;
   }
-  WEFT_INLINE u8* data(int entry) const { return shared + entry * entry_bytes; }
-  WEFT_INLINE u64* full(int entry) const { return reinterpret_cast<u64*>(shared + entries * entry_bytes) + entry; }
+  WEFT_INLINE u64* full(int entry) const { return reinterpret_cast<u64*>(shared + bytes) + entry; }
   WEFT_INLINE u64* empty(int entry) const { return full(entry) + entries; }
-  WEFT_INLINE u32* filled(int entry) const { return reinterpret_cast<u32*>(empty(entries)) + entry; }
-  WEFT_INLINE u32* begun() const { return filled(entries); }
+  WEFT_INLINE Place* place(int entry) const { return reinterpret_cast<Place*>(empty(entries)) + entry; }
+  WEFT_INLINE u32* begun() const { return reinterpret_cast<u32*>(place(entries)); }
 
   // One thread; others use the ring behind a barrier.
   WEFT_INLINE void init() const {
@@ -73,51 +77,72 @@ class RingProducer {
   WEFT_INLINE RingProducer(const Ring& ring, RingBounds bounds, u64 limit_ns)
       : ring_(ring), bounds_(bounds), limit_ns_(limit_ns) {}
 
-  // Until the next entry is free, and there is room for the bytes in flight; then the entry expects them. False once
-  // limit_ns have gone by.
-  WEFT_INLINE bool acquire(u32 bytes, u32 phase) {
+  // Until there is room for the next entry, in the ring and among the bytes in flight; then the entry expects `loaded`
+  // bytes of copies, no more than it has. False once limit_ns have gone by.
+  WEFT_INLINE bool acquire(u32 bytes, u32 loaded, u32 phase) {
     const u32 bound = ptx::load_relaxed_shared(ring_.begun()) > phase ? bounds_.beside : bounds_.ahead;
-    while (open_ > 0 && in_flight_ + bytes > bound)
+    while (landed_.number < next_.number && in_flight_ + loaded > bound)
       if (!land_oldest()) return false;
-    if (!wait_for(ring_.empty(entry_), parity_ ^ 1, limit_ns_)) return false;
-    if (open_ == ring_.entries && !land_oldest()) return false;  // the same entry: it was read, so it has landed
-    *ring_.filled(entry_) = bytes;
-    in_flight_ += bytes;
-    ++open_;
-    ptx::mbarrier_arrive_expect(full(), bytes);
+    const u32 size = static_cast<u32>(ring_.bytes);
+    own_ = (bytes + 15) / 16 * 16;
+    const bool fits = at_ + own_ <= size;
+    const u32 span = fits ? own_ : size - at_ + own_;
+    while (freed_.number < next_.number && (next_.number - freed_.number == ring_.entries || used_ + span > size))
+      if (!free_oldest()) return false;
+    if (!fits || used_ == 0) at_ = 0;
+    const u32 taken = used_ == 0 ? own_ : span;
+    *ring_.place(next_.entry) = {at_, loaded, taken};
+    used_ += taken;
+    in_flight_ += loaded;
+    ptx::mbarrier_arrive_expect(full(), loaded);
     return true;
   }
-  WEFT_INLINE u8* data() const { return ring_.data(entry_); }
-  WEFT_INLINE u64* full() const { return ring_.full(entry_); }
-  WEFT_INLINE void advance() { step(entry_, parity_); }
+  WEFT_INLINE bool acquire(u32 bytes, u32 phase) { return acquire(bytes, bytes, phase); }
+  WEFT_INLINE u8* data() const { return ring_.shared + at_; }
+  WEFT_INLINE u64* full() const { return ring_.full(next_.entry); }
+  WEFT_INLINE void advance() {
+    at_ += own_;
+    step(next_);
+  }
 
   // Until all copies have landed: shared memory must not end before.
   WEFT_INLINE void drain() {
-    while (open_ > 0 && land_oldest()) {
+    while (landed_.number < next_.number && land_oldest()) {
     }
   }
 
  private:
-  WEFT_INLINE void step(int& entry, u32& parity) const {
-    if (++entry < ring_.entries) return;
-    entry = 0;
-    parity ^= 1;
+  // Entries in their order: the next one, the oldest that nobody has seen land, the oldest that is not known to be free.
+  struct Position {
+    int number = 0, entry = 0;
+    u32 parity = 0;
+  };
+  WEFT_INLINE void step(Position& position) const {
+    ++position.number;
+    if (++position.entry < ring_.entries) return;
+    position.entry = 0;
+    position.parity ^= 1;
   }
   WEFT_INLINE bool land_oldest() {
-    if (!wait_for(ring_.full(oldest_), oldest_parity_, limit_ns_)) return false;
-    in_flight_ -= *ring_.filled(oldest_);
-    --open_;
-    step(oldest_, oldest_parity_);
+    if (!wait_for(ring_.full(landed_.entry), landed_.parity, limit_ns_)) return false;
+    in_flight_ -= ring_.place(landed_.entry)->bytes;
+    step(landed_);
+    return true;
+  }
+  WEFT_INLINE bool free_oldest() {
+    if (!wait_for(ring_.empty(freed_.entry), freed_.parity, limit_ns_)) return false;
+    if (landed_.number == freed_.number && !land_oldest()) return false;  // it was read, so it has landed
+    used_ -= ring_.place(freed_.entry)->span;
+    step(freed_);
     return true;
   }
 
   const Ring& ring_;
   const RingBounds bounds_;
   const u64 limit_ns_;
-  int entry_ = 0, oldest_ = 0;  // the latter: of those that nobody has seen land
-  u32 parity_ = 0, oldest_parity_ = 0;
-  int open_ = 0;       // entries from the oldest one on
-  u32 in_flight_ = 0;  // their bytes
+  Position next_, landed_, freed_;
+  u32 at_ = 0, own_ = 0;  // of the next entry
+  u32 used_ = 0, in_flight_ = 0;
 };
 
 class RingConsumer {
@@ -127,7 +152,8 @@ class RingConsumer {
 
   // Of the warp's next entry, among all that are filled.
   WEFT_INLINE int number() const { return number_; }
-  WEFT_INLINE const u8* data() const { return ring_.data(entry_); }
+  // Once it was waited for.
+  WEFT_INLINE u8* data() const { return ring_.shared + ring_.place(entry_)->at; }
   // All lanes. False once limit_ns have gone by.
   WEFT_INLINE bool wait() const { return wait_for(ring_.full(entry_), parity_, limit_ns_); }
   // All lanes, once they have read the entry.

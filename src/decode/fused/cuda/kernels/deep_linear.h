@@ -37,7 +37,7 @@ struct DeepLinear {
     const DeepLinearLayout layout = layout_of(args);
     const int worker = ptx::cta_index();
     DeepLinear self{args,
-                    {shared, args.entries, args.entry_bytes},
+                    {shared, args.entries * args.entry_bytes, args.entries},
                     {args.borders[worker], args.borders[worker + 1], args.n / 16,
                      args.entry_bytes / tile::kFragmentBytes, args.rows},
                     {args.arrived, static_cast<u32>(args.workers), args.limit_ns},

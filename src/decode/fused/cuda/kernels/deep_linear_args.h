@@ -36,7 +36,7 @@ struct DeepLinearLayout {
 };
 constexpr DeepLinearLayout layout_of(const DeepLinearArgs& args) {
   DeepLinearLayout layout{};
-  layout.parts = (args.entries * (args.entry_bytes + 20) + 4 + 15) / 16 * 16;
+  layout.parts = (args.entries * (args.entry_bytes + 28) + 4 + 15) / 16 * 16;
   layout.first_slot = layout.parts + args.parts * args.rows * 64;
   layout.x = (layout.first_slot + 4 * (args.n / 16 + 1) + 15) / 16 * 16;
   layout.ldx = (args.n + 63) / 64 * 64 + 16;
