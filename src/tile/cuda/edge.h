@@ -77,6 +77,11 @@ struct TaggedEdge {
   WEFT_INLINE static void write(Cell* cell, float x, u32 phase) {
     ptx::store_relaxed(cell, static_cast<u64>(phase) << 32 | ptx::to_bits(x));
   }
+  // Neighbours, the first cell 16-byte aligned.
+  WEFT_INLINE static void write(Cell* cells, const float (&x)[2], u32 phase) {
+    const u64 tag = static_cast<u64>(phase) << 32, values[2] = {tag | ptx::to_bits(x[0]), tag | ptx::to_bits(x[1])};
+    ptx::store_relaxed(cells, values);
+  }
   WEFT_INLINE void arrive() const {}
   WEFT_INLINE bool wait(u32) const { return true; }
   // As PlainCells, again and again until all are of this phase. False once limit_ns have gone by.

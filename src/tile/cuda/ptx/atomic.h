@@ -65,6 +65,11 @@ WEFT_INLINE void load_relaxed(const u64* p, u64 (&x)[2]) {
 WEFT_INLINE void store_relaxed(u64* p, u64 x) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "l"(x) : "memory");
 }
+// Two that lie side by side, 16-byte aligned: each becomes visible whole, and either may first.
+WEFT_INLINE void store_relaxed(u64* p, const u64 (&x)[2]) {
+  asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "l"(x[0]), "l"(x[1])
+               : "memory");
+}
 // Words of shared memory by which threads of a CTA tell each other how far they are; they order nothing.
 WEFT_INLINE u32 load_relaxed_shared(const u32* p) {
   u32 x;

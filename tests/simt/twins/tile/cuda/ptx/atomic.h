@@ -21,6 +21,11 @@ WEFT_INLINE void load_relaxed(const u64* p, u64 (&x)[2]) {
   x[1] = simt::load_relaxed(p + 1);
 }
 WEFT_INLINE void store_relaxed(u64* p, u64 x) { simt::store_relaxed(p, x); }
+WEFT_INLINE void store_relaxed(u64* p, const u64 (&x)[2]) {
+  simt::require_aligned_16(p);
+  simt::store_relaxed(p, x[0]);
+  simt::store_relaxed(p + 1, x[1]);
+}
 WEFT_INLINE u32 load_relaxed_shared(const u32* p) { return simt::load_relaxed(p); }
 WEFT_INLINE void store_relaxed_shared(u32* p, u32 x) { simt::store_relaxed(p, x); }
 WEFT_INLINE void fence_gpu() { simt::fence_gpu(); }
