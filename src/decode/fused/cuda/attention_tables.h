@@ -1,0 +1,34 @@
+// What a card is told of a step's attention: items as its warps run them, whose states a row has, and the pages of its
+// requests. Of the layers that see as many tokens.
+//
+//   const AttentionTables tables = attention_tables(items, step, {.num_kv_heads = 8, .group = 4, .window = 0});
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "decode/fused/attention_items.h"
+#include "decode/fused/cuda/kernels/attention_args.h"
+#include "decode/step.h"
+
+namespace weft::decode::fused {
+
+struct AttentionTables {
+  std::vector<CardItem> items = {};         // by workers
+  std::vector<int32_t> worker_indptr = {};  // [workers + 1]
+  // States of a row and KV head, of its first query head: those of row * num_kv_heads + head.
+  std::vector<int32_t> state_indptr = {}, states = {};
+  std::vector<int32_t> pages = {};  // of all requests
+  int num_states = 0, page_size = 0;
+};
+
+struct AttentionForm {
+  int num_kv_heads = 1, group = 1;  // group: query heads of a KV head
+  int window = 0;                   // tokens that a row sees, its own included; 0: all
+};
+
+// A state of which the row sees no key is in no list, so a row's list follows from its own keys. Items of several KV
+// heads, or of more than kItemRows rows and heads, are a broken promise (InternalError).
+AttentionTables attention_tables(const AttentionItems& items, const Step& step, const AttentionForm& form);
+
+}  // namespace weft::decode::fused

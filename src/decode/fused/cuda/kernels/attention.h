@@ -1,0 +1,253 @@
+// An item of attention, by one warp: its queries against the keys of an entry of the ring, one softmax over all of
+// them, and a state for each row and query head. There is nothing to carry from one part of the keys to the next, as
+// an item has no more keys than a warp has registers for.
+//
+//   // a warp that copies; its lane 0 has acquired the entry, which expects item_copy_bytes(item, kDim)
+//   copy_item<kDim>(args, item, entry, full);
+//   // the warp that the entry belongs to, once it is there; then it releases the entry
+//   attend_item<bf16, kDim, kKeys>(args, item, entry, edge, {sums, phase}, {states, phase + 1});
+//
+// What the item's rows bring themselves is in no cache yet: the warp makes these keys and values from the sums, rounds
+// them as the cache does, stores them into their rows of the entry, and those of the item's own rows into the cache.
+// Rows of the entry that hold nothing are not read: a lane that would read one reads another, and its key is hidden.
+//
+// A row's bits follow from its own keys and from where the item begins, not from the rows beside it. What is not finite
+// among values may reach all rows of the item, as 0 times it is NaN; they are of one request.
+#pragma once
+
+#include "decode/fused/cuda/kernels/attention_args.h"
+#include "decode/fused/cuda/kernels/heads.h"
+#include "tile/cuda/convert.h"
+#include "tile/cuda/fragment.h"
+#include "tile/cuda/ptx/bulk_copy.h"
+#include "tile/cuda/ptx/proxy_fence.h"
+#include "tile/cuda/softmax.h"
+
+namespace weft::decode::fused {
+
+#if WEFT_SM >= 90
+// Cells that one phase writes and the next one reads.
+template <class Cell>
+struct PhaseCells {
+  Cell* cells;
+  u32 phase;
+};
+
+// What a state's largest score is multiplied by to be a logit times log2(e). With a soft cap scores are logits.
+WEFT_INLINE float to_log2_of(float scale, float soft_cap) {
+  return soft_cap > 0.f ? tile::kLog2E : scale * tile::kLog2E;
+}
+
+template <int kDim>
+struct ItemEntry {
+  static constexpr int kRowBytes = entry_row_bytes(kDim);
+  u8* data;
+  int tokens;
+  WEFT_INLINE u8* key(int token) const { return data + token * kRowBytes; }
+  WEFT_INLINE u8* value(int token) const { return data + (tokens + token) * kRowBytes; }
+  WEFT_INLINE u8* query(int row) const { return data + (2 * tokens + row) * kRowBytes; }
+};
+
+// Where the cache has a token of the item's request.
+WEFT_INLINE ops::CachePlace place_of(const AttendArgs& args, const CardItem& item, int token) {
+  return {args.pages[item.first_page + token / args.page_size], token % args.page_size};
+}
+WEFT_INLINE u8* cached_head(const ops::CardCache& cache, ops::CachePlace place, int head) {
+  return static_cast<u8*>(cache.data) +
+         2 * (place.page * cache.page_stride + place.slot * cache.slot_stride + head * cache.head_stride);
+}
+
+// Keys and values that lie in the cache, into the entry: a copy for each. All lanes of the warp, of which one has
+// acquired the entry, and `full` expects the bytes.
+template <int kDim>
+WEFT_INLINE void copy_item(const AttendArgs& args, const CardItem& item, u8* entry_data, u64* full) {
+  const ItemEntry<kDim> entry{entry_data, item.tokens()};
+  ptx::warp_sync();
+  WEFT_NO_UNROLL
+  for (int token = item.copy_begin() + ptx::lane(); token < item.copy_end(); token += 32) {
+    const ops::CachePlace place = place_of(args, item, token);
+    const int row = token - item.kv_begin;
+    ptx::bulk_copy(entry.key(row), cached_head(args.k, place, item.kv_head), 2 * kDim, full);
+    ptx::bulk_copy(entry.value(row), cached_head(args.v, place, item.kv_head), 2 * kDim, full);
+  }
+}
+
+// T: bf16 or fp16, of the cache and of products. kKeys: tokens of an item at most, a multiple of 16.
+template <class T, int kDim, int kKeys, class Edge>
+class AttendItem {
+  using Cell = typename Edge::Cell;
+  static constexpr int kGroups = kKeys / 16;                                        // of keys, a product's depth
+  static constexpr int kSlice = kDim % 64 == 0 ? 64 : kDim % 32 == 0 ? 32 : 16;     // of outputs, at a time
+  static constexpr int kHeads = HeadUnits<kDim>::kOfLane > 1 ? 1 : 2, kPieces = 2;  // that are on their way at once
+
+ public:
+  WEFT_INLINE AttendItem(const AttendArgs& args, const CardItem& item, u8* entry, const Edge& edge)
+      : args_(args),
+        item_(item),
+        edge_(edge),
+        entry_{entry, item.tokens()},
+        group_(args.heads.num_qo_heads / args.heads.num_kv_heads),
+        num_rows_((item.row_end - item.row_begin) * group_) {}
+
+  // False once the edge's limit has gone by.
+  WEFT_INLINE bool run(PhaseCells<const Cell> sums, PhaseCells<Cell> states) const {
+    if (!make_own(sums)) return false;
+    ptx::warp_sync();
+    float scores[1][2 * kGroups][4] = {};
+    multiply_keys(scores[0]);
+    const float to_log2 = to_log2_of(args_.scale, args_.soft_cap);
+    finish_scores(scores[0]);
+    tile::RowState state[1] = {tile::RowState::empty()};
+    float shrink[1][2];
+    tile::follow_maxima(state, scores, to_log2, shrink);
+    tile::exponentiate(state, scores, to_log2);
+    write_sums(state[0], states);
+    u32 probabilities[kGroups][4];
+    WEFT_UNROLL
+    for (int g = 0; g < kGroups; ++g) WEFT_UNROLL
+    for (int i = 0; i < 4; ++i)
+      probabilities[g][i] = tile::pack<T>(scores[0][2 * g + i / 2][i % 2 * 2], scores[0][2 * g + i / 2][i % 2 * 2 + 1]);
+    WEFT_NO_UNROLL
+    for (int column = 0; column < kDim; column += kSlice) multiply_values(probabilities, column, states);
+    ptx::fence_async_shared();  // copies follow what was stored here
+    return true;
+  }
+
+ private:
+  // The item's queries, and keys and values of the step's own rows.
+  WEFT_INLINE bool make_own(PhaseCells<const Cell> sums) const {
+    const HeadArgs& heads = args_.heads;
+    const int own = item_.kv_end > item_.own_begin() ? item_.kv_end - item_.own_begin() : 0;
+    const auto head_of = [&](int i) -> HeadOfRow {
+      if (i < num_rows_)
+        return {item_.row_begin + i / group_, (item_.kv_head * group_ + i % group_) * kDim, heads.q_norm, true};
+      const int token = item_.own_begin() + (i - num_rows_) / 2, row = item_.first_row + token - item_.cached;
+      const bool is_key = (i - num_rows_) % 2 == 0;
+      const int head = heads.num_qo_heads + (is_key ? 0 : heads.num_kv_heads) + item_.kv_head;
+      return {row, head * kDim, is_key ? heads.k_norm : nullptr, is_key};
+    };
+    const auto write = [&](int i, int column, const float(&x)[2]) {
+      const u32 pair = tile::pack<T>(x[0], x[1]);
+      if (i < num_rows_) {
+        reinterpret_cast<u32*>(entry_.query(i))[column / 2] = pair;
+        return;
+      }
+      const int token = item_.own_begin() + (i - num_rows_) / 2, row = item_.first_row + token - item_.cached;
+      const bool is_key = (i - num_rows_) % 2 == 0;
+      u8* const to = is_key ? entry_.key(token - item_.kv_begin) : entry_.value(token - item_.kv_begin);
+      reinterpret_cast<u32*>(to)[column / 2] = pair;
+      if (row < item_.row_begin || row >= item_.row_end) return;
+      u8* const cached = cached_head(is_key ? args_.k : args_.v, place_of(args_, item_, token), item_.kv_head);
+      reinterpret_cast<u32*>(cached)[column / 2] = pair;
+    };
+    return make_heads<kDim, kHeads, kPieces>(heads, edge_, sums.cells, sums.phase, num_rows_ + 2 * own, head_of, write);
+  }
+
+  // Rows of the entry that hold keys: [first_held(), tokens).
+  WEFT_INLINE int first_held() const { return item_.first_seen - item_.kv_begin; }
+  WEFT_INLINE bool has_keys(int group) const { return 16 * group < entry_.tokens && 16 * group + 16 > first_held(); }
+  // The nearest of them.
+  WEFT_INLINE int held(int row) const {
+    const int least = row < first_held() ? first_held() : row;
+    return least < entry_.tokens ? least : entry_.tokens - 1;
+  }
+
+  WEFT_INLINE void multiply_keys(float (&scores)[2 * kGroups][4]) const {
+    const int lane = ptx::lane(), row = lane % 16 < num_rows_ ? lane % 16 : 0;
+    const ptx::SharedPlace query = ptx::shared_place(entry_.query(row) + lane / 16 * 16);
+    WEFT_UNROLL
+    for (int g = 0; g < kGroups; g += 2) {  // two at a time, so that four products are under way
+      if (!has_keys(g) && !has_keys(g + 1)) continue;
+      const int key = 16 * g + lane % 8 + lane / 16 * 8;
+      const ptx::SharedPlace keys[2] = {ptx::shared_place(entry_.key(held(key)) + lane / 8 % 2 * 16),
+                                        ptx::shared_place(entry_.key(held(key + 16)) + lane / 8 % 2 * 16)};
+      WEFT_UNROLL
+      for (int k = 0; k < kDim; k += 16) {
+        u32 a[4], b[2][4];
+        ptx::ldmatrix_x4(a, query + 2 * k);
+        WEFT_UNROLL
+        for (int i = 0; i < 2; ++i) ptx::ldmatrix_x4(b[i], keys[i] + 2 * k);
+        WEFT_UNROLL
+        for (int i = 0; i < 4; ++i)
+          tile::multiply<T>(scores[2 * g + i], a, b[i / 2][i % 2 * 2], b[i / 2][i % 2 * 2 + 1]);
+      }
+    }
+  }
+
+  // Capped where the model does so; what a row does not see is hidden.
+  WEFT_INLINE void finish_scores(float (&scores)[2 * kGroups][4]) const {
+    WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int i = tile::fragment_row(half);
+      const int position = item_.cached + item_.row_begin + i / group_ - item_.first_row;
+      const int last = i < num_rows_ ? position - item_.kv_begin : -1;
+      const int first = args_.window > 0 ? last - args_.window + 1 : 0;
+      WEFT_UNROLL
+      for (int f = 0; f < 2 * kGroups; ++f) WEFT_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        float& score = scores[f][2 * half + e];
+        const int key = 8 * f + tile::fragment_column() + e;
+        if (args_.soft_cap > 0.f) score = ops::capped(score * args_.scale, args_.soft_cap);
+        if (key < first || key > last) score = ptx::from_bits(0xff800000u);
+      }
+    }
+  }
+
+  // Behind a state's outputs: its largest score and its sum. Where all that the row sees is NaN no score is the largest
+  // one, and the state would pass for empty.
+  WEFT_INLINE void write_sums(const tile::RowState& state, PhaseCells<Cell> states) const {
+    WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const float sum = state.total(half), two[2] = {sum == sum ? state.maximum[half] : sum, sum};
+      const int i = tile::fragment_row(half);
+      if (tile::fragment_column() == 0 && i < num_rows_) Edge::write(state_of(states, i) + kDim, two, states.phase);
+    }
+  }
+
+  WEFT_INLINE void multiply_values(const u32 (&probabilities)[kGroups][4], int column, PhaseCells<Cell> states) const {
+    const int lane = ptx::lane();
+    float outputs[kSlice / 8][4] = {};
+    WEFT_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      if (!has_keys(g)) continue;
+      const ptx::SharedPlace values =
+          ptx::shared_place(entry_.value(held(16 * g + lane % 16)) + 2 * column + lane / 16 * 16);
+      WEFT_UNROLL
+      for (int n = 0; n < kSlice; n += 16) {
+        u32 b[4];
+        ptx::ldmatrix_x4_trans(b, values + 2 * n);
+        tile::multiply<T>(outputs[n / 8], probabilities[g], b[0], b[1]);
+        tile::multiply<T>(outputs[n / 8 + 1], probabilities[g], b[2], b[3]);
+      }
+    }
+    WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int i = tile::fragment_row(half);
+      if (i >= num_rows_) break;
+      WEFT_UNROLL
+      for (int f = 0; f < kSlice / 8; ++f) {
+        const float two[2] = {outputs[f][2 * half], outputs[f][2 * half + 1]};
+        Edge::write(state_of(states, i) + column + 8 * f + tile::fragment_column(), two, states.phase);
+      }
+    }
+  }
+
+  WEFT_INLINE Cell* state_of(PhaseCells<Cell> states, int i) const {
+    return states.cells + static_cast<i64>(item_.first_state + i) * (kDim + 2);
+  }
+
+  const AttendArgs& args_;
+  const CardItem& item_;
+  const Edge& edge_;
+  const ItemEntry<kDim> entry_;
+  const int group_, num_rows_;  // rows: pairs of a row and a query head
+};
+
+template <class T, int kDim, int kKeys, class Edge>
+WEFT_INLINE bool attend_item(const AttendArgs& args, const CardItem& item, u8* entry, const Edge& edge,
+                             PhaseCells<const typename Edge::Cell> sums, PhaseCells<typename Edge::Cell> states) {
+  return AttendItem<T, kDim, kKeys, Edge>(args, item, entry, edge).run(sums, states);
+}
+#endif
+
+}  // namespace weft::decode::fused

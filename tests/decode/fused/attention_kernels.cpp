@@ -1,0 +1,74 @@
+// Attention of fused decoding, as the host's compiler takes it.
+#include "decode/fused/cuda/kernels/attention.h"
+#include "decode/fused/cuda/kernels/merge.h"
+#include "tests/decode/fused/attention_kernel.h"
+#include "tile/cuda/ptx/mbarrier.h"
+#include "tile/cuda/ring.h"
+
+namespace weft::decode::fused {
+namespace {
+
+// Warp 0 attends and merges, warp 1 copies into the one entry that there is.
+template <class T, int kDim, int kKeys>
+struct AttentionKernel {
+  using Edge = tile::TaggedEdge;
+  const AttentionKernelArgs& args;
+  const Edge edge{nullptr, 0, args.limit_ns};
+  u64* const full = reinterpret_cast<u64*>(ptx::shared_memory() + args.entry_bytes);
+  u64* const empty = full + 1;
+
+  void run() const {
+    if (ptx::thread_index() == 0) {
+      ptx::mbarrier_init(full, 1);
+      ptx::mbarrier_init(empty, 1);
+      ptx::fence_mbarrier_init();
+    }
+    ptx::cta_sync();
+    const int worker = ptx::cta_index();
+    if (worker == args.workers) return bring_sums();
+    const int begin = args.worker_indptr[worker], end = args.worker_indptr[worker + 1];
+    if (ptx::warp() == 1) {
+      for (int i = begin; i < end; ++i) copy(args.items[i], static_cast<u32>(i - begin));
+      return;
+    }
+    bool ok = true;
+    for (int i = begin; i < end; ++i) {
+      ptx::mbarrier_wait(full, static_cast<u32>(i - begin) % 2);
+      ok = ok && attend_item<T, kDim, kKeys>(args.attend, args.items[i], ptx::shared_memory(), edge,
+                                             PhaseCells<const u64>{args.sums, args.phase},
+                                             PhaseCells<u64>{args.states, args.phase + 1});
+      ptx::warp_sync();
+      if (ptx::lane() == 0) ptx::mbarrier_arrive(empty);
+    }
+    const int cells = args.merge.num_qo_heads * kDim / 16;
+    for (int unit = worker; ok && unit < cells * args.rows; unit += args.workers) {
+      const int cell = unit % cells;
+      ok = merge_cell<2>(args.merge, edge, PhaseCells<const u64>{args.states, args.phase + 1},
+                         PhaseCells<u64>{args.attended, args.phase + 2}, unit / cells, cell / (kDim / 16),
+                         cell % (kDim / 16));
+    }
+    if (!ok && ptx::lane() == 0) args.gave_up[worker] = 1;
+  }
+
+  void copy(const CardItem& item, u32 round) const {
+    if (ptx::lane() == 0) {
+      ptx::mbarrier_wait(empty, round % 2 ^ 1);
+      ptx::mbarrier_arrive_expect(full, item_copy_bytes(item, kDim));
+    }
+    copy_item<kDim>(args.attend, item, ptx::shared_memory(), full);
+  }
+
+  void bring_sums() const {
+    for (int i = ptx::thread_index(); i < args.num_sums; i += ptx::num_threads())
+      Edge::write(args.sums + i, args.plain_sums[i], args.phase);
+  }
+};
+
+}  // namespace
+}  // namespace weft::decode::fused
+
+#define WEFT_ATTENTION(symbol, element, head_dim, keys)                                      \
+  WEFT_KERNEL(64, 1) void symbol(WEFT_PARAM weft::decode::fused::AttentionKernelArgs args) { \
+    weft::decode::fused::AttentionKernel<weft::element, head_dim, keys>{args}.run();         \
+  }
+WEFT_ATTENTIONS(WEFT_ATTENTION)
