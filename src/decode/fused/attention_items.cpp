@@ -15,8 +15,9 @@ KernelTraits traits_for(const Program& program, const Machine& machine, int wind
   spec.mask = Mask::causal;
   spec.sliding_window = window > 0;
   KernelTraits traits = traits_of(spec);
+  const int group = program.num_qo_heads / program.num_kv_heads;
   traits.classes = {{.kind = attention::TileKind::direct,
-                     .rows = kMostRows * (program.num_qo_heads / program.num_kv_heads),
+                     .rows = kItemRows / group * group,
                      .token = 1,
                      .item = 16,
                      .default_workers = machine.workers}};
@@ -30,12 +31,18 @@ KernelTraits traits_for(const Program& program, const Machine& machine, int wind
 
 }  // namespace
 
+std::pair<int, int> AttentionItems::appended_rows(const AttentionItem& item) const {
+  const StepRequest& of = requests[static_cast<size_t>(item.request)];
+  const int first = of.first_row - of.cached();  // token + first: its row
+  const int begin = std::max(item.row_begin, item.kv_begin + first);
+  return {begin, std::max(begin, std::min(item.row_end, item.kv_end + first))};
+}
+
 std::vector<int> AttentionItems::states_of(int row, int head, int group) const {
   std::vector<std::pair<int, int>> found;  // first key, state
   for (const AttentionItem& item : items) {
-    const int head_begin = item.kv_head_begin * group, heads = (item.kv_head_end - item.kv_head_begin) * group;
-    if (row < item.row_begin || row >= item.row_end || head < head_begin || head >= head_begin + heads) continue;
-    found.emplace_back(item.kv_begin, item.first_state + (row - item.row_begin) * heads + head - head_begin);
+    if (row < item.row_begin || row >= item.row_end || head / group != item.kv_head) continue;
+    found.emplace_back(item.kv_begin, item.first_state + (row - item.row_begin) * group + head % group);
   }
   std::ranges::sort(found);
   std::vector<int> states;
@@ -80,12 +87,15 @@ AttentionItems attention_items(const Partition& partition, const Step& step, int
       AttentionItem item{.request = first.request,
                          .row_begin = first.q_row,
                          .row_end = first.q_row + unit.row_end - unit.row_begin,
-                         .kv_head_begin = unit.kv_head_begin,
-                         .kv_head_end = unit.kv_head_end,
+                         .kv_head = unit.kv_head_begin,
                          .kv_begin = work[i].kv_begin,
                          .kv_end = std::min(work[i].kv_end, kv_len[first.request]),
                          .first_state = result.num_states};
-      result.num_states += (item.row_end - item.row_begin) * (item.kv_head_end - item.kv_head_begin) * group;
+      ensure(unit.kv_head_end == unit.kv_head_begin + 1 && item.kv_end - item.kv_begin <= machine.kv_chunk &&
+                 item.num_states(group) <= kItemRows,
+             "an item of {} KV heads, {} rows and {} tokens", unit.kv_head_end - unit.kv_head_begin, item.num_rows(),
+             item.kv_end - item.kv_begin);
+      result.num_states += item.num_states(group);
       result.items.push_back(item);
     }
   }

@@ -2,6 +2,10 @@
 // leaves a state for every row and query head that it has. States are numbered item by item; whoever reads a row
 // merges its states in that order.
 //
+// An item has one KV head and no more than kItemRows rows x query heads, so one warp runs it, and no more tokens than
+// Machine::kv_chunk, so its keys and values are one load. What it appends it has as its own: the keys and values of its
+// rows whose tokens are among the item's.
+//
 // Chunks of keys have borders that follow from the request's start alone (PlanMode::fixed_split), so the states of a
 // row, and with them its bits, are the same whatever rows stand beside it.
 #pragma once
@@ -9,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "decode/fused/partition.h"
@@ -26,9 +31,12 @@ struct StepRequest {
 struct AttentionItem {
   int request = 0;
   int row_begin = 0, row_end = 0;  // of the step, of one request
-  int kv_head_begin = 0, kv_head_end = 0;
+  int kv_head = 0;
   int kv_begin = 0, kv_end = 0;  // tokens of the request
-  int first_state = 0;           // cell of Shared::states: [rows, query heads]
+  int first_state = 0;           // cell of Shared::states: [rows, query heads of the KV head]
+
+  int num_rows() const { return row_end - row_begin; }
+  int num_states(int group) const { return num_rows() * group; }
 };
 
 // Of the layers that see as many tokens.
@@ -37,6 +45,9 @@ struct AttentionItems {
   std::vector<AttentionItem> items = {};    // by workers
   std::vector<int32_t> worker_indptr = {};  // [workers + 1]
   int num_states = 0;
+
+  // Rows of the step that the item appends, for its KV head; their tokens are the item's.
+  std::pair<int, int> appended_rows(const AttentionItem& item) const;
 
   // States of a row and a query head, in the order of their keys.
   std::vector<int> states_of(int row, int head, int group) const;

@@ -28,7 +28,7 @@ struct CheckedWorker {
   int64_t tokens = 0;  // of the item, up to which it has attended
 };
 
-// How often each tile of a phase's matrix was loaded and multiplied; of attention: each KV head appended.
+// How often each tile of a phase's matrix was loaded and multiplied; of attention: each row's KV head appended.
 struct Uses {
   std::vector<char> loaded, used;
 };
@@ -92,6 +92,11 @@ void check_counters(const Schedule& schedule, Findings& found) {
   });
 }
 
+int num_rows_of(const Schedule& schedule) {
+  const StepRequest& last = schedule.shape.items[0].requests.back();
+  return last.first_row + last.num_rows;
+}
+
 class Checker {
  public:
   Checker(const Partition& partition, const Schedule& schedule, size_t most)
@@ -138,7 +143,7 @@ class Checker {
     uses_.resize(static_cast<size_t>(schedule_.num_phases));
     for (int p = 0; p < schedule_.num_phases; ++p) {
       Uses& uses = uses_[static_cast<size_t>(p)];
-      uses.used.assign(static_cast<size_t>(phase_at(p).attends() ? program_.num_kv_heads
+      uses.used.assign(static_cast<size_t>(phase_at(p).attends() ? program_.num_kv_heads * num_rows_
                                                                  : partition_.matrix_of(phase_at(p)).tiles.num_tiles()),
                        0);
       uses.loaded = uses.used;
@@ -248,9 +253,8 @@ class Checker {
   void issue_keys(const Load& load) {
     const AttentionItem* item = item_at(load.item);
     if (!found_.expect(item != nullptr, "item {} is not there", load.item)) return;
-    const int64_t token_bytes = (item->kv_head_end - item->kv_head_begin) * schedule_.shape.kv_bytes;
     found_.expect(load.begin >= item->kv_begin && load.begin < load.end && load.end <= item->kv_end &&
-                      load.end <= cached_of(*item) && load.bytes == (load.end - load.begin) * token_bytes,
+                      load.end <= cached_of(*item) && load.bytes == (load.end - load.begin) * schedule_.shape.kv_bytes,
                   "keys {}..{} in {} bytes are not keys of item {} that lie in the cache before this step", load.begin,
                   load.end, load.bytes, load.item);
   }
@@ -363,20 +367,24 @@ class Checker {
       return found_.expect_none(needs_.of_heads(found_.phase, buffer, begin, end, worker.inbox));
     };
     if (step.kind == StepKind::append) {
-      if (!found_.expect(step.begin >= 0 && step.begin < step.end && step.end <= program_.num_kv_heads,
-                         "heads {}..{} are not of {}", step.begin, step.end, program_.num_kv_heads) ||
-          !read_heads(Buffer::key, step.begin, step.end) || !read_heads(Buffer::value, step.begin, step.end))
+      const AttentionItem* item = item_at(step.id);
+      if (!found_.expect(item != nullptr, "item {} is not there", step.id) ||
+          !found_.expect(step.begin >= item->row_begin && step.begin < step.end && step.end <= item->row_end,
+                         "rows {}..{} are not of item {}, which has {}..{}", step.begin, step.end, step.id,
+                         item->row_begin, item->row_end) ||
+          !read_heads(Buffer::key, item->kv_head, item->kv_head + 1) ||
+          !read_heads(Buffer::value, item->kv_head, item->kv_head + 1))
         return;
-      for (int64_t head = step.begin; head < step.end; ++head)
-        found_.expect(uses_[static_cast<size_t>(found_.phase)].used[static_cast<size_t>(head)]++ == 0,
-                      "head {} was appended before", head);
+      for (int64_t row = step.begin; row < step.end; ++row)
+        found_.expect(
+            uses_[static_cast<size_t>(found_.phase)].used[static_cast<size_t>(item->kv_head * num_rows_ + row)]++ == 0,
+            "row {} of KV head {} was appended before", row, item->kv_head);
       return;
     }
     if (step.kind == StepKind::start) {
       const AttentionItem* item = item_at(step.id);
-      const int64_t group = program_.num_qo_heads / program_.num_kv_heads;
       if (!found_.expect(item != nullptr, "item {} is not there", step.id) ||
-          !read_heads(Buffer::query, item->kv_head_begin * group, item->kv_head_end * group))
+          !read_heads(Buffer::query, item->kv_head * group_, (item->kv_head + 1) * group_))
         return;
       worker.item = step.id;
       worker.tokens = item->kv_begin;
@@ -394,8 +402,8 @@ class Checker {
       return;
     if (is_own) {
       if (!found_.expect(step.begin >= cached_of(item), "token {} is not of this step", step.begin) ||
-          !read_heads(Buffer::key, item.kv_head_begin, item.kv_head_end) ||
-          !read_heads(Buffer::value, item.kv_head_begin, item.kv_head_end))
+          !read_heads(Buffer::key, item.kv_head, item.kv_head + 1) ||
+          !read_heads(Buffer::value, item.kv_head, item.kv_head + 1))
         return;
     } else {
       const Load* load = use(step.id);
@@ -409,8 +417,7 @@ class Checker {
   }
 
   void write_states(const WorkerStep& step, const AttentionItem& item) {
-    const int64_t group = program_.num_qo_heads / program_.num_kv_heads;
-    const int64_t states = int64_t{item.row_end - item.row_begin} * (item.kv_head_end - item.kv_head_begin) * group;
+    const int64_t states = item.num_states(group_);
     if (!found_.expect(own().tokens == item.kv_end, "item {} has attended tokens up to {} of {}", own().item,
                        own().tokens, item.kv_end) ||
         !found_.expect(
@@ -430,8 +437,12 @@ class Checker {
       const Phase& phase = phase_at(found_.phase);
       const std::vector<char>& used = uses_[static_cast<size_t>(found_.phase)].used;
       const auto unused = std::ranges::find(used, 0) - used.begin();
-      found_.expect(unused == static_cast<std::ptrdiff_t>(used.size()), "{}: {} {} is {} by nobody", name_of(phase),
-                    phase.attends() ? "KV head" : "tile", unused, phase.attends() ? "appended" : "multiplied");
+      if (unused == static_cast<std::ptrdiff_t>(used.size())) continue;
+      if (phase.attends())
+        found_.expect(false, "{}: row {} of KV head {} is appended by nobody", name_of(phase), unused % num_rows_,
+                      unused / num_rows_);
+      else
+        found_.expect(false, "{}: tile {} is multiplied by nobody", name_of(phase), unused);
     }
     --found_.phase;
     if (!phase_at(found_.phase).attends()) found_.expect_none(needs_.of_result(found_.phase));
@@ -442,6 +453,8 @@ class Checker {
   const Partition& partition_;
   const Program& program_;
   const Schedule& schedule_;
+  const int group_ = program_.num_qo_heads / program_.num_kv_heads;
+  const int num_rows_ = num_rows_of(schedule_);
   Findings found_;
   CheckedMemory memory_;
   CheckedNeeds needs_;

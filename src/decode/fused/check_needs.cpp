@@ -63,11 +63,11 @@ std::string CheckedNeeds::states(int phase, Range columns, const std::vector<int
   const AttentionItems& items = schedule_.items_of(attention, program_);
   const int64_t group = program_.num_qo_heads / program_.num_kv_heads;
   for (const AttentionItem& item : items.items) {
-    const int64_t first = item.kv_head_begin * group, end = item.kv_head_end * group;
-    for (int64_t row = 0; row < item.row_end - item.row_begin; ++row)
-      for (int64_t head = first; head < end; ++head) {
+    const int64_t first = item.kv_head * group;
+    for (int64_t row = 0; row < item.num_rows(); ++row)
+      for (int64_t head = first; head < first + group; ++head) {
         if ((head + 1) * program_.head_dim <= columns.begin || head * program_.head_dim >= columns.end) continue;
-        const int64_t cell = item.first_state + row * (end - first) + head - first;
+        const int64_t cell = item.first_state + row * group + head - first;
         const int id = contents[static_cast<size_t>(cell)];
         if (id == kNothing) return fmt::format("state {} was not read", cell);
         const Content& content = memory_.content(id);

@@ -28,7 +28,6 @@ void check_machine(const Machine& machine) {
         machine.max_entries);
   check(machine.kv_chunk >= 1, ErrorCode::invalid_argument, "kv_chunk = {}; allowed are 1 and more", machine.kv_chunk);
   check_entry("entry_bytes", machine.entry_bytes, machine);
-  check_entry("kv_entry_bytes", machine.kv_entry_bytes, machine);
   for (const auto& [role, bytes] : machine.entry_bytes_of)
     check_entry(fmt::format("entry_bytes of {}", to_string(role)), bytes, machine);
 }
@@ -142,6 +141,11 @@ int64_t Partition::num_cells(Shared shared, int layer) const {
 
 Partition make_partition(const Program& program, const ModelForm& form, const Machine& machine) {
   check_machine(machine);
+  const int group = program.num_qo_heads / program.num_kv_heads;
+  check(group <= kItemRows, ErrorCode::unsupported,
+        "the fused step: required {} query heads per KV head; supported are 1 to {}; missing: items of attention for "
+        "more; run it by layers",
+        group, kItemRows);
   Partition partition{.machine = machine, .program = program, .phases = make_phases(program)};
   const Phases& phases = partition.phases;
   partition.period = period_of(form, phases);
@@ -150,7 +154,6 @@ Partition make_partition(const Program& program, const ModelForm& form, const Ma
       partition.matrices.push_back(cut(find_form(form, phase.role, phase.layer), phase.layer, machine));
   partition.embedding = tile(find_form(form, WeightRole::embedding, -1), machine.tile_cols);
   partition.residual_borders = even_borders(partition.num_cells(Shared::residual_0, 0), machine.workers);
-  partition.kv_head_borders = even_borders(program.num_kv_heads, machine.workers);
   return partition;
 }
 

@@ -26,6 +26,7 @@
 namespace weft::decode::fused {
 
 inline constexpr int kMostRows = 8;        // of a step
+inline constexpr int kItemRows = 16;       // of an item of attention: rows of the step x query heads of its KV head
 inline constexpr int64_t kAlignment = 16;  // of every copy into a ring, in bytes
 
 // What a kernel runs on.
@@ -36,9 +37,9 @@ struct Machine {
   int64_t entry_bytes = 32 << 10;  // of the ring, at most: what is loaded, waited for and released as one
   // Entries of phases that have a size of their own.
   std::vector<std::pair<WeightRole, int64_t>> entry_bytes_of = {};
-  int64_t kv_entry_bytes = 32 << 10;
   int max_entries = 16;  // of the ring that are in use at once: it has so many barriers
-  int kv_chunk = 64;     // tokens of an item of attention: the same for a row whatever stands beside it
+  // Tokens of an item of attention: the same for a row whatever stands beside it. Their keys and values are an entry.
+  int kv_chunk = 64;
 
   int64_t entry_bytes_for(WeightRole role) const;
 };
@@ -62,8 +63,7 @@ struct Partition {
   int period = 0;                              // layers after which operations and types of weights repeat
   std::vector<MatrixPartition> matrices = {};  // of the period's phases in their order, then of the head
   TiledMatrix embedding = {};                  // rows of it are gathered
-  // Residual and key heads by owners, who write what all workers compute: [workers + 1] each.
-  std::vector<int64_t> residual_borders = {}, kv_head_borders = {};
+  std::vector<int64_t> residual_borders = {};  // [workers + 1], of cells: owners write what all workers compute
 
   const MatrixPartition& matrix_of(const Phase& phase) const;
   // The matrix whose sums the buffer holds.
@@ -74,7 +74,8 @@ struct Partition {
 
 // More workers than a matrix has tiles: some have none of it, and do no more than arrive at the join.
 // Throws Error(invalid_argument) for a machine without workers, a ring of less than two entries, entries that are
-// smaller than a tile or not whole copies, and what make_phases and tile throw.
+// smaller than a tile or not whole copies, Error(unsupported) for more than kItemRows query heads per KV head, and what
+// make_phases and tile throw.
 Partition make_partition(const Program& program, const ModelForm& form, const Machine& machine);
 
 std::string to_string(const Partition& partition);

@@ -95,7 +95,7 @@ std::string to_string(const WorkerStep& step, const Partition& partition) {
     case StepKind::read: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
     case StepKind::prologue: text = fmt::format("columns {}", range); break;
     case StepKind::write_residual: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
-    case StepKind::append: text = fmt::format("KV heads {}", range); break;
+    case StepKind::append: text = fmt::format("item {}: rows {}", step.id, range); break;
     case StepKind::await:
     case StepKind::release: text = fmt::format("load {}", step.id); break;
     case StepKind::multiply: text = fmt::format("load {}: tiles {}", step.id, range); break;

@@ -30,7 +30,7 @@ class Writer {
 
  private:
   size_t w() const { return static_cast<size_t>(worker_); }
-  int64_t group() const { return program_.num_qo_heads / program_.num_kv_heads; }
+  int group() const { return program_.num_qo_heads / program_.num_kv_heads; }
 
   void add(WorkerStep step) {
     step.phase = phase_;
@@ -125,11 +125,11 @@ class Writer {
     if (columns == Range{0, program_.cols_of(Buffer::attended)}) return read(Shared::states, {0, items.num_states});
     const Range heads{columns.begin / program_.head_dim, (columns.end + program_.head_dim - 1) / program_.head_dim};
     for (const AttentionItem& item : items.items) {
-      const int64_t first = item.kv_head_begin * group(), end = item.kv_head_end * group();
-      const int64_t begin = std::max(heads.begin, first), stop = std::min(heads.end, end);
+      const int64_t first = int64_t{item.kv_head} * group();
+      const int64_t begin = std::max(heads.begin, first), stop = std::min(heads.end, first + group());
       if (begin >= stop) continue;
-      for (int64_t row = 0; row < item.row_end - item.row_begin; ++row) {
-        const int64_t states = item.first_state + row * (end - first) - first;
+      for (int64_t row = 0; row < item.num_rows(); ++row) {
+        const int64_t states = item.first_state + row * group() - first;
         read(Shared::states, {states + begin, states + stop});
       }
     }
@@ -140,26 +140,26 @@ class Writer {
   void attention(const Phase& phase) {
     const AttentionItems& items = schedule_.items_of(phase, program_);
     const bool ends_here = phase_ + 1 == schedule_.num_phases;  // nobody reads what this layer would give
-    const Range own_heads{partition_.kv_head_borders[w()], partition_.kv_head_borders[w() + 1]};
-    const int first = items.worker_indptr[w()], last = ends_here ? first : items.worker_indptr[w() + 1];
-    read_heads(phase, items, first, last, own_heads);
-    if (!own_heads.empty()) add({.kind = StepKind::append, .begin = own_heads.begin, .end = own_heads.end});
-    for (int i = first; i < last; ++i) item(items, i);
+    const int first = items.worker_indptr[w()], last = items.worker_indptr[w() + 1];
+    read_heads(phase, items, first, last, !ends_here);
+    for (int i = first; i < last; ++i) {
+      const auto [begin, end] = items.appended_rows(items.items[static_cast<size_t>(i)]);
+      if (begin < end) add({.kind = StepKind::append, .id = i, .begin = begin, .end = end});
+      if (!ends_here) item(items, i);
+    }
   }
 
-  // Slots of the heads that the worker's items and appends need, each once.
-  void read_heads(const Phase& phase, const AttentionItems& items, int first, int last, Range own_heads) {
+  // Slots of the heads that the worker's items need, each once: to append, or also to attend.
+  void read_heads(const Phase& phase, const AttentionItems& items, int first, int last, bool attends) {
     const int64_t dim = program_.head_dim, q = program_.cols_of(Buffer::query), kv = program_.cols_of(Buffer::key);
     std::vector<Range> rows;  // of the matrix
-    const auto need_kv = [&](int64_t begin, int64_t end) {
-      for (const int64_t at : {q, q + kv}) rows.push_back({at + begin * dim, at + end * dim});
-    };
-    if (!own_heads.empty()) need_kv(own_heads.begin, own_heads.end);
     for (int i = first; i < last; ++i) {
       const AttentionItem& item = items.items[static_cast<size_t>(i)];
-      rows.push_back({item.kv_head_begin * group() * dim, item.kv_head_end * group() * dim});
-      if (item.kv_end > items.requests[static_cast<size_t>(item.request)].cached())
-        need_kv(item.kv_head_begin, item.kv_head_end);
+      if (attends) rows.push_back({item.kv_head * group() * dim, (item.kv_head + 1) * group() * dim});
+      const auto [begin, end] = items.appended_rows(item);
+      const bool has_own = item.kv_end > items.requests[static_cast<size_t>(item.request)].cached();
+      if (attends ? !has_own : begin == end) continue;
+      for (const int64_t at : {q, q + kv}) rows.push_back({at + item.kv_head * dim, at + (item.kv_head + 1) * dim});
     }
     const Phase& before = *partition_.phases.before(phase_);
     const MatrixPartition& matrix = partition_.matrix_of(before.writes, phase.layer);
@@ -180,29 +180,22 @@ class Writer {
 
   void item(const AttentionItems& items, int i) {
     const AttentionItem& item = items.items[static_cast<size_t>(i)];
-    const int heads = item.kv_head_end - item.kv_head_begin;
     const int cached = items.requests[static_cast<size_t>(item.request)].cached();
-    const int64_t token_bytes = heads * schedule_.shape.kv_bytes;
-    const int64_t tokens = partition_.machine.kv_entry_bytes / token_bytes;
-    check(tokens >= 1, ErrorCode::invalid_argument,
-          "kv_entry_bytes = {}; keys and values of a token of {} heads have {} bytes, and an entry holds at least one",
-          partition_.machine.kv_entry_bytes, heads, token_bytes);
     add({.kind = StepKind::start, .id = i});
-    const int64_t stop = std::min(item.kv_end, cached);
-    for (int64_t begin = item.kv_begin; begin < stop; begin += tokens) {
-      const int64_t end = std::min(begin + tokens, stop);
-      const int entry = load({.item = i, .begin = begin, .end = end, .bytes = (end - begin) * token_bytes});
+    const int64_t begin = item.kv_begin, end = std::min(item.kv_end, cached);
+    if (begin < end) {
+      const int entry =
+          load({.item = i, .begin = begin, .end = end, .bytes = (end - begin) * schedule_.shape.kv_bytes});
       add({.kind = StepKind::await, .id = entry});
       add({.kind = StepKind::attend, .id = entry, .count = i, .begin = begin, .end = end});
       add({.kind = StepKind::release, .id = entry});
     }
     if (item.kv_end > cached)
       add({.kind = StepKind::attend_own, .id = i, .begin = std::max(item.kv_begin, cached), .end = item.kv_end});
-    const int64_t states = int64_t{item.row_end - item.row_begin} * heads * group();
     add({.kind = StepKind::write_states,
          .buffer = Shared::states,
          .begin = item.first_state,
-         .end = item.first_state + states});
+         .end = item.first_state + item.num_states(group())});
   }
 
   const Partition& partition_;
@@ -223,6 +216,12 @@ const AttentionItems& Schedule::items_of(const Phase& phase, const Program& prog
 }
 
 Schedule make_schedule(const Partition& partition, StepShape shape) {
+  const Machine& machine = partition.machine;
+  check(
+      2 * machine.kv_chunk * shape.kv_bytes <= machine.ring_bytes, ErrorCode::invalid_argument,
+      "kv_chunk = {}; keys and values of so many tokens of a KV head have {} bytes and are an entry, and a ring of {} "
+      "bytes (ring_bytes) holds at least two: one is loaded while the other is read",
+      machine.kv_chunk, machine.kv_chunk * shape.kv_bytes, machine.ring_bytes);
   Schedule schedule{.shape = std::move(shape), .num_phases = partition.phases.size()};
   if (!schedule.shape.wants_logits)
     while (!partition.phases.all[static_cast<size_t>(schedule.num_phases) - 1].attends()) --schedule.num_phases;

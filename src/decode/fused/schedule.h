@@ -22,7 +22,7 @@ namespace weft::decode::fused {
 // What a worker's producer copies into its ring.
 struct Load {
   int phase = 0;
-  int item = -1;               // of attention: keys and values of tokens [begin, end) of its request, for its heads
+  int item = -1;               // of attention: keys and values of tokens [begin, end) of its request, for its KV head
   int64_t begin = 0, end = 0;  // else tiles of the phase's matrix
   int64_t at = 0, bytes = 0;   // of the ring
   int after = 0;               // the worker has released so many entries before
@@ -34,7 +34,7 @@ enum class StepKind : uint8_t {
   read,            // cells [begin, end) of a shared buffer, for this worker's prologue
   prologue,        // makes columns [begin, end) of what the product multiplies, of what was read
   write_residual,  // cells [begin, end) of the residual that the prologue has made
-  append,          // keys and values of KV heads [begin, end) of all rows go into the cache
+  append,          // keys and values of rows [begin, end) go into the cache, for the KV head of item `id`
   await,           // until load `id` is there
   multiply,        // tiles [begin, end) of one band, which lie in load `id`, by the columns: added to the sums
   write_sums,      // the sums into slot `begin`; they are zero again
@@ -79,7 +79,7 @@ struct Schedule {
   const AttentionItems& items_of(const Phase& phase, const Program& program) const;
 };
 
-// Throws Error(invalid_argument) where keys and values of one token are larger than an entry.
+// Throws Error(invalid_argument) where a ring does not hold the keys and values of two items.
 Schedule make_schedule(const Partition& partition, StepShape shape);
 
 // A range, of cells or of columns.

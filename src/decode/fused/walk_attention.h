@@ -22,7 +22,7 @@ class WalkAttention {
  private:
   const AttentionItems& items() const;
   const AttentionItem& item() const { return items().items[static_cast<size_t>(item_)]; }
-  void attend_token(int64_t kv_head, int token, const float* key, const float* value);
+  void attend_token(int token, const float* key, const float* value);
 
   Walk::Memory& memory_;
   const WalkRows& rows_;

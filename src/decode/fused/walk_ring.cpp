@@ -49,7 +49,7 @@ void WalkRing::land(size_t which) {
   landed_[static_cast<size_t>(index)] = 1;
 }
 
-// An entry of keys and values: [2, heads, tokens, dim].
+// An entry of keys and values: [2, tokens, dim].
 void WalkRing::copy_keys(const Load& load) {
   const Phase& phase = memory_.phase(load.phase);
   const AttentionItems& items = memory_.schedule.items_of(phase, memory_.program);
@@ -59,17 +59,17 @@ void WalkRing::copy_keys(const Load& load) {
   const PageTableView pages = memory_.input.step->pages.get();
   const int64_t dim = memory_.program.head_dim, element = bits_of(cache.k.dtype()) / 8, tokens = load.end - load.begin;
   demand(load.begin >= 0 && tokens >= 0 && load.end <= items.requests[static_cast<size_t>(item.request)].kv_len &&
-             load.bytes == 2 * tokens * (item.kv_head_end - item.kv_head_begin) * dim * element,
+             load.bytes == 2 * tokens * dim * element,
          "a load of keys that are not there");
   char* to = bytes_.data() + load.at;
   for (const TensorView* side : {&cache.k, &cache.v})
-    for (int64_t head = item.kv_head_begin; head < item.kv_head_end; ++head)
-      for (int64_t token = load.begin; token < load.end; ++token, to += dim * element) {
-        const int64_t page = pages.kv_page_indices[static_cast<size_t>(
-            pages.kv_page_indptr[static_cast<size_t>(item.request)] + token / pages.page_size)];
-        const int64_t at = page * side->stride(0) + token % pages.page_size * side->stride(1) + head * side->stride(2);
-        std::memcpy(to, static_cast<const char*>(side->data()) + at * element, static_cast<size_t>(dim * element));
-      }
+    for (int64_t token = load.begin; token < load.end; ++token, to += dim * element) {
+      const int64_t page = pages.kv_page_indices[static_cast<size_t>(
+          pages.kv_page_indptr[static_cast<size_t>(item.request)] + token / pages.page_size)];
+      const int64_t at =
+          page * side->stride(0) + token % pages.page_size * side->stride(1) + item.kv_head * side->stride(2);
+      std::memcpy(to, static_cast<const char*>(side->data()) + at * element, static_cast<size_t>(dim * element));
+    }
 }
 
 void WalkRing::release(int index) {

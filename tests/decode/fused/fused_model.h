@@ -20,12 +20,7 @@ using namespace weft::decode::fused;
 
 // Small rings and chunks, so that small models go round them.
 inline Machine small_machine(int workers) {
-  return {.workers = workers,
-          .ring_bytes = 40 << 10,
-          .entry_bytes = 16 << 10,
-          .kv_entry_bytes = 2 << 10,
-          .max_entries = 5,
-          .kv_chunk = 16};
+  return {.workers = workers, .ring_bytes = 40 << 10, .entry_bytes = 16 << 10, .max_entries = 5, .kv_chunk = 16};
 }
 
 class FusedModel {

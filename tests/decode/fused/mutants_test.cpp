@@ -136,12 +136,9 @@ class FusedMutants : public ::testing::Test {
                   .head_dim = 16,
                   .sliding_window = 9})
         .write(path);
-    return std::make_unique<Arena>(path, Machine{.workers = workers,
-                                                 .ring_bytes = 20 << 10,
-                                                 .entry_bytes = 8 << 10,
-                                                 .kv_entry_bytes = 1 << 10,
-                                                 .max_entries = 4,
-                                                 .kv_chunk = 8});
+    return std::make_unique<Arena>(
+        path,
+        Machine{.workers = workers, .ring_bytes = 20 << 10, .entry_bytes = 8 << 10, .max_entries = 4, .kv_chunk = 8});
   }
   TempFolder folder_;
 };

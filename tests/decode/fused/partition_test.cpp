@@ -109,6 +109,14 @@ TEST(Partitions, RefuseMachinesThatCannotBe) {
   EXPECT_TRUE(has(refusal({.kv_chunk = 0}), "kv_chunk = 0; allowed are 1 and more"));
 }
 
+TEST(Partitions, RefuseMoreQueryHeadsPerKvHeadThanAWarpHas) {
+  ModelConfig config = smollm_135m();
+  config.num_qo_heads = 17, config.num_kv_heads = 1;
+  const std::string refusal = error_of([&] { partition_of(config, WeightType::q8_0, {}); });
+  EXPECT_TRUE(has(refusal, "unsupported: the fused step: required 17 query heads per KV head; supported are 1 to 16"))
+      << refusal;
+}
+
 TEST(Partitions, RefuseGroupsThatDoNotFillARow) {
   ModelConfig config = smollm_135m();
   config.hidden_size = 600;

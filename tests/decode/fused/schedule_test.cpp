@@ -18,11 +18,13 @@ TEST(Schedules, RefuseStepsOfManyRows) {
   EXPECT_TRUE(has(refusal, "unsupported: the fused step: required 9 rows; supported are 1 to 8")) << refusal;
 }
 
-TEST(Schedules, RefuseEntriesSmallerThanAToken) {
-  const Partition partition = partition_of(smollm_135m(), WeightType::q4_1, {.workers = 4, .kv_entry_bytes = 128});
+TEST(Schedules, RefuseChunksThatARingDoesNotHoldTwice) {
+  const Partition partition = partition_of(smollm_135m(), WeightType::q4_1, {.workers = 4, .kv_chunk = 512});
   const SomeStep some({{1, 20}});
   const std::string refusal = error_of([&] { schedule_of(partition, some.step); });
-  EXPECT_TRUE(has(refusal, "kv_entry_bytes = 128; keys and values of a token of 1 heads have 256 bytes")) << refusal;
+  EXPECT_TRUE(has(refusal,
+                  "invalid_argument: kv_chunk = 512; keys and values of so many tokens of a KV head have 131072 bytes"))
+      << refusal;
 }
 
 // One worker, more workers than tiles, rows of one request and of many, short and long contexts, no logits.
@@ -58,12 +60,42 @@ TEST(Schedules, OfALargeModelAreProven) {
   EXPECT_LT(release->phase, 3);
 }
 
+// An item is a warp's: one KV head, 16 rows x query heads at most, its keys and values one load; a row's key and value
+// are appended once, by the item that has row and token.
+TEST(Schedules, HaveItemsOfOneKvHeadAndOneLoad) {
+  for (const int group : {1, 3, 5, 16}) {
+    ModelConfig config = smollm_135m();
+    config.num_layers = 1;
+    config.num_kv_heads = 2, config.num_qo_heads = 2 * group;
+    const Partition partition = partition_of(config, WeightType::q8_0, {.workers = 5, .kv_chunk = 32});
+    const SomeStep some({{5, 70}, {3, 3}});
+    const AttentionItems items = attention_items(partition, some.step, 0);
+    std::vector<int> appended(16);
+    for (const AttentionItem& item : items.items) {
+      EXPECT_LE(item.num_states(group), 16) << group;
+      EXPECT_LE(item.kv_end - item.kv_begin, 32) << group;
+      const auto [begin, end] = items.appended_rows(item);
+      for (int row = begin; row < end; ++row) ++appended[static_cast<size_t>(2 * row + item.kv_head)];
+    }
+    EXPECT_EQ(appended, std::vector<int>(16, 1)) << group;
+    const Schedule schedule = schedule_of(partition, some.step);
+    std::vector<int> loads(items.items.size());
+    for (const WorkerSchedule& worker : schedule.workers)
+      for (const Load& load : worker.loads)
+        if (load.item >= 0) ++loads[static_cast<size_t>(load.item)];
+    for (size_t i = 0; i < loads.size(); ++i)
+      EXPECT_EQ(loads[i],
+                items.items[i].kv_begin < items.requests[static_cast<size_t>(items.items[i].request)].cached());
+    EXPECT_TRUE(check(partition, schedule).empty()) << group;
+  }
+}
+
 TEST(Schedules, PrintAsATable) {
   const Partition partition = partition_of(gemma_small(), WeightType::f32, {.workers = 3});
   const SomeStep some({{1, 5}});
   const std::string text = to_string(schedule_of(partition, some.step, 4), partition, 1, 0, 2);
   EXPECT_TRUE(has(text, "worker 1 of 3\n  load    0  layer 0: qkv            tiles 10..20")) << text;
-  EXPECT_TRUE(has(text, "layer 0: attention      append          KV heads 0..1")) << text;
+  EXPECT_TRUE(has(text, "layer 0: attention      append          item 1: rows 0..1")) << text;
 }
 
 TEST(Partitions, AreDrawn) {
