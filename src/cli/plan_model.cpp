@@ -30,7 +30,7 @@ void plan_model(const PlanModelOptions& options, const Context& context) {
   if (!options.svg.empty()) write_svg(options.svg, fused::to_svg(partition));
   int64_t bytes = 0;
   for (const fused::Phase& phase : partition.phases.all)
-    if (!phase.attends()) bytes += partition.matrix_of(phase).tiles.bytes;
+    if (phase.multiplies()) bytes += partition.matrix_of(phase).tiles.bytes;
   if (context.json)
     return print_json({{"workers", workers},
                        {"phases", partition.phases.size()},

@@ -143,8 +143,10 @@ class Checker {
     uses_.resize(static_cast<size_t>(schedule_.num_phases));
     for (int p = 0; p < schedule_.num_phases; ++p) {
       Uses& uses = uses_[static_cast<size_t>(p)];
-      uses.used.assign(static_cast<size_t>(phase_at(p).attends() ? program_.num_kv_heads * num_rows_
-                                                                 : partition_.matrix_of(phase_at(p)).tiles.num_tiles()),
+      const Phase& phase = phase_at(p);
+      uses.used.assign(static_cast<size_t>(phase.attends()  ? program_.num_kv_heads * num_rows_
+                                           : phase.merges() ? 0
+                                                            : partition_.matrix_of(phase).tiles.num_tiles()),
                        0);
       uses.loaded = uses.used;
     }
@@ -238,6 +240,7 @@ class Checker {
       issue_keys(load);
       return;
     }
+    if (!found_.expect(phase_at(load.phase).multiplies(), "{} loads nothing", name_of(phase_at(load.phase)))) return;
     const TiledMatrix& tiles = partition_.matrix_of(phase_at(load.phase)).tiles;
     if (!found_.expect(load.item == kNothing && load.begin >= 0 && load.begin < load.end &&
                            load.end <= tiles.num_tiles() && load.bytes == tiles.bytes_of(load.begin, load.end),
@@ -297,6 +300,7 @@ class Checker {
       case StepKind::attend:
       case StepKind::attend_own:
       case StepKind::write_states: return take_of_attention(step);
+      case StepKind::merge: return merge(step);
       default: return take_of_product(step);
     }
   }
@@ -304,7 +308,7 @@ class Checker {
   void take_of_product(const WorkerStep& step) {
     CheckedWorker& worker = own();
     const Phase& phase = phase_at(found_.phase);
-    if (!found_.expect(!phase.attends(), "is a step of products")) return;
+    if (!found_.expect(phase.multiplies(), "is a step of products")) return;
     if (step.kind == StepKind::prologue) {
       const int64_t cols = partition_.matrix_of(phase).tiles.cols;
       if (!found_.expect(step.begin >= 0 && step.begin <= step.end && step.end <= cols, "columns {}..{} are not of {}",
@@ -429,6 +433,18 @@ class Checker {
       if (!found_.expect_none(memory_.write(found_.worker, Shared::states, cell, {found_.phase, cell, 0, 0}))) return;
   }
 
+  void merge(const WorkerStep& step) {
+    const Phase& phase = phase_at(found_.phase);
+    if (!found_.expect(phase.merges() && step.buffer == phase.writes, "is a step of merges into {}",
+                       to_string(Shared::attended)) ||
+        !found_.expect(step.begin >= 0 && step.begin < step.end && step.end <= program_.num_qo_heads,
+                       "query heads {}..{} are not of {}", step.begin, step.end, program_.num_qo_heads) ||
+        !found_.expect_none(needs_.of_merge(found_.phase, {step.begin, step.end}, own().inbox)))
+      return;
+    for (int64_t cell = step.begin * partition_.head_cells(); cell < step.end * partition_.head_cells(); ++cell)
+      if (!found_.expect_none(memory_.write(found_.worker, phase.writes, cell, {found_.phase, cell, 0, 0}))) return;
+  }
+
   // ---- what all have done together
 
   void check_uses() {
@@ -445,7 +461,7 @@ class Checker {
         found_.expect(false, "{}: tile {} is multiplied by nobody", name_of(phase), unused);
     }
     --found_.phase;
-    if (!phase_at(found_.phase).attends()) found_.expect_none(needs_.of_result(found_.phase));
+    if (phase_at(found_.phase).multiplies()) found_.expect_none(needs_.of_result(found_.phase));
     for (const CheckedWorker& worker : workers_)
       found_.expect(worker.sums.empty(), "the sums of band {} were not written", worker.band);
   }

@@ -43,38 +43,38 @@ std::string CheckedNeeds::bands(int writer, Range rows, const std::vector<int>& 
   return {};
 }
 
-std::string CheckedNeeds::residual(int phase, const std::vector<int>& contents) const {
-  const Shared from = partition_.phases.all[static_cast<size_t>(phase)].residual_from;
-  int writer = phase - 1;
-  while (writer >= 0 && !partition_.phases.all[static_cast<size_t>(writer)].writes_residual) --writer;
-  for (int64_t cell = 0; cell < partition_.num_cells(from, 0); ++cell) {
+std::string CheckedNeeds::cells(Shared shared, int writer, Range cells, const std::vector<int>& contents) const {
+  for (int64_t cell = cells.begin; cell < cells.end; ++cell) {
     const int id = contents[static_cast<size_t>(cell)];
-    if (id == kNothing) return fmt::format("cell {} of {} was not read", cell, to_string(from));
+    if (id == kNothing) return fmt::format("cell {} of {} was not read", cell, to_string(shared));
     const Content& content = memory_.content(id);
     if (content.phase != writer || content.what != cell)
-      return fmt::format("cell {} of {} holds cell {} of phase {}; needed is that of phase {}", cell, to_string(from),
+      return fmt::format("cell {} of {} holds cell {} of phase {}; needed is that of phase {}", cell, to_string(shared),
                          content.what, content.phase, writer);
   }
   return {};
 }
 
-std::string CheckedNeeds::states(int phase, Range columns, const std::vector<int>& contents) const {
-  const Phase& attention = partition_.phases.all[static_cast<size_t>(phase)];
-  const AttentionItems& items = schedule_.items_of(attention, program_);
+std::string CheckedNeeds::residual(int phase, const std::vector<int>& contents) const {
+  const Shared from = partition_.phases.all[static_cast<size_t>(phase)].residual_from;
+  int writer = phase - 1;
+  while (writer >= 0 && !partition_.phases.all[static_cast<size_t>(writer)].writes_residual) --writer;
+  return cells(from, writer, {0, partition_.num_cells(from, 0)}, contents);
+}
+
+std::string CheckedNeeds::of_merge(int index, Range heads, const Inbox& inbox) const {
+  const AttentionItems& items = schedule_.items_of(partition_.phases.all[static_cast<size_t>(index)], program_);
   const int64_t group = program_.num_qo_heads / program_.num_kv_heads;
   for (const AttentionItem& item : items.items) {
     const int64_t first = item.kv_head * group;
-    for (int64_t row = 0; row < item.num_rows(); ++row)
-      for (int64_t head = first; head < first + group; ++head) {
-        if ((head + 1) * program_.head_dim <= columns.begin || head * program_.head_dim >= columns.end) continue;
-        const int64_t cell = item.first_state + row * group + head - first;
-        const int id = contents[static_cast<size_t>(cell)];
-        if (id == kNothing) return fmt::format("state {} was not read", cell);
-        const Content& content = memory_.content(id);
-        if (content.phase != phase || content.what != cell)
-          return fmt::format("state {} holds state {} of phase {}; needed is that of phase {}", cell, content.what,
-                             content.phase, phase);
-      }
+    const Range own{std::max(heads.begin, first), std::min(heads.end, first + group)};
+    if (own.empty()) continue;
+    for (int64_t row = 0; row < item.num_rows(); ++row) {
+      const int64_t at = item.first_state + row * group - first;
+      std::string missing =
+          cells(Shared::states, index - 1, {at + own.begin, at + own.end}, inbox[static_cast<size_t>(Shared::states)]);
+      if (!missing.empty()) return missing;
+    }
   }
   return {};
 }
@@ -84,7 +84,8 @@ std::string CheckedNeeds::of_prologue(int index, Range columns, const Inbox& inb
   if (phase.embeds()) return {};
   const auto contents = [&](Shared shared) -> const std::vector<int>& { return inbox[static_cast<size_t>(shared)]; };
   const Phase& before = *partition_.phases.before(index);
-  if (before.attends()) return states(index - 1, columns, contents(Shared::states));
+  if (before.merges())
+    return cells(before.writes, index - 1, partition_.attended_cells(columns), contents(before.writes));
   if (phase.makes_residual()) {
     std::string missing = residual(index, contents(phase.residual_from));
     if (!missing.empty()) return missing;

@@ -22,13 +22,16 @@ class CheckedNeeds {
   std::string of_prologue(int phase, Range columns, const Inbox& inbox) const;
   // Columns [begin, end) of the buffer, one of those that the product before attention writes.
   std::string of_heads(int phase, Buffer buffer, int64_t first_head, int64_t end_head, const Inbox& inbox) const;
+  // States of query heads, of all rows.
+  std::string of_merge(int phase, Range heads, const Inbox& inbox) const;
   // All of the product's bands: what lies in memory behind the last phase.
   std::string of_result(int phase) const;
 
  private:
   std::string bands(int writer, Range rows, const std::vector<int>& contents) const;
+  // That each holds the cell of its number, written in that phase.
+  std::string cells(Shared shared, int writer, Range cells, const std::vector<int>& contents) const;
   std::string residual(int phase, const std::vector<int>& contents) const;
-  std::string states(int phase, Range columns, const std::vector<int>& contents) const;
 
   const Partition& partition_;
   const Program& program_;

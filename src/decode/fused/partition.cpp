@@ -95,7 +95,8 @@ MatrixPartition cut(const MatrixForm& form, int layer, const Machine& machine) {
 bool are_alike(const ModelForm& form, const Phases& phases, int a, int b) {
   for (int i = 0; i < phases.of_layer; ++i) {
     const Phase& phase = phases.all[static_cast<size_t>(a * phases.of_layer + i)];
-    if (!phase.attends() && find_form(form, phase.role, a).parts != find_form(form, phase.role, b).parts) return false;
+    if (phase.multiplies() && find_form(form, phase.role, a).parts != find_form(form, phase.role, b).parts)
+      return false;
   }
   return true;
 }
@@ -118,7 +119,7 @@ int64_t Machine::entry_bytes_for(WeightRole role) const {
 }
 
 const MatrixPartition& Partition::matrix_of(const Phase& phase) const {
-  ensure(!phase.attends(), "{} has no matrix", name_of(phase));
+  ensure(phase.multiplies(), "{} has no matrix", name_of(phase));
   if (phase.layer < 0) return matrices.back();
   return matrix_of(phase.writes, phase.layer);
 }
@@ -136,7 +137,16 @@ const MatrixPartition& Partition::matrix_of(Shared sums, int layer) const {
 
 int64_t Partition::num_cells(Shared shared, int layer) const {
   if (shared <= Shared::residual_1) return (program.cols_of(Buffer::residual) + kBandRows - 1) / kBandRows;
+  if (shared == Shared::attended) return program.num_qo_heads * head_cells();
   return matrix_of(shared, layer).num_slots();
+}
+
+Range Partition::attended_cells(Range columns) const {
+  if (columns.empty()) return {};
+  const auto cell_of = [&](int64_t column) {
+    return column / program.head_dim * head_cells() + column % program.head_dim / kBandRows;
+  };
+  return {cell_of(columns.begin), cell_of(columns.end - 1) + 1};
 }
 
 Partition make_partition(const Program& program, const ModelForm& form, const Machine& machine) {
@@ -150,10 +160,11 @@ Partition make_partition(const Program& program, const ModelForm& form, const Ma
   const Phases& phases = partition.phases;
   partition.period = period_of(form, phases);
   for (const Phase& phase : phases.all)
-    if (!phase.attends() && phase.layer < partition.period)
+    if (phase.multiplies() && phase.layer < partition.period)
       partition.matrices.push_back(cut(find_form(form, phase.role, phase.layer), phase.layer, machine));
   partition.embedding = tile(find_form(form, WeightRole::embedding, -1), machine.tile_cols);
   partition.residual_borders = even_borders(partition.num_cells(Shared::residual_0, 0), machine.workers);
+  partition.qo_head_borders = even_borders(program.num_qo_heads, machine.workers);
   return partition;
 }
 

@@ -29,6 +29,13 @@ inline constexpr int kMostRows = 8;        // of a step
 inline constexpr int kItemRows = 16;       // of an item of attention: rows of the step x query heads of its KV head
 inline constexpr int64_t kAlignment = 16;  // of every copy into a ring, in bytes
 
+// Of cells, rows or columns.
+struct Range {
+  int64_t begin = 0, end = 0;
+  bool empty() const { return begin >= end; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
 // What a kernel runs on.
 struct Machine {
   int workers = 1;                 // CTAs, or threads
@@ -64,12 +71,16 @@ struct Partition {
   std::vector<MatrixPartition> matrices = {};  // of the period's phases in their order, then of the head
   TiledMatrix embedding = {};                  // rows of it are gathered
   std::vector<int64_t> residual_borders = {};  // [workers + 1], of cells: owners write what all workers compute
+  std::vector<int64_t> qo_head_borders = {};   // [workers + 1]: whose states the worker merges
 
   const MatrixPartition& matrix_of(const Phase& phase) const;
   // The matrix whose sums the buffer holds.
   const MatrixPartition& matrix_of(Shared sums, int layer) const;
-  // Cells of a shared buffer: slots of sums, 16 columns of the residual. Not of states, which plans number.
+  // Cells of a shared buffer: slots of sums, 16 columns of the residual or of an attended head. Not of states, which
+  // plans number.
   int64_t num_cells(Shared shared, int layer) const;
+  int64_t head_cells() const { return (program.head_dim + kBandRows - 1) / kBandRows; }  // of an attended head
+  Range attended_cells(Range columns) const;
 };
 
 // More workers than a matrix has tiles: some have none of it, and do no more than arrive at the join.

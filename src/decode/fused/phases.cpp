@@ -44,8 +44,8 @@ void check_epilogue(const Phase& phase, const Program& program) {
 }  // namespace
 
 std::string_view to_string(Shared shared) {
-  static constexpr std::string_view kNames[] = {"residual 0", "residual 1", "qkv",    "output",
-                                                "gate_up",    "down",       "logits", "states"};
+  static constexpr std::string_view kNames[] = {"residual 0", "residual 1", "qkv",    "output",  "gate_up",
+                                                "down",       "logits",     "states", "attended"};
   return enum_name(kNames, shared);
 }
 
@@ -66,7 +66,7 @@ Phases make_phases(const Program& program) {
     if (!is_main(operations[i].kind)) continue;
     Phase phase{.layer = operations[i].layer, .begin = begin, .main = i, .end = i + 1};
     if (operations[i].kind == OperationKind::attend) phase.kind = MainKind::attention;
-    if (!phase.attends()) phase.role = phase.layer < 0 ? WeightRole::head : operations[i].weights[0].role;
+    if (phase.multiplies()) phase.role = phase.layer < 0 ? WeightRole::head : operations[i].weights[0].role;
     phase.writes = phase.attends() ? Shared::states : shared_of(phase.role);
     for (const Operation& operation : prologue_of(phase, program)) {
       if (operation.kind == OperationKind::embed) phase.residual = ResidualFrom::embedding;
@@ -79,6 +79,11 @@ Phases make_phases(const Program& program) {
     check_prologue(phase, program, phases.all.empty() ? nullptr : &phases.all.back());
     phases.all.push_back(phase);
     begin = i + 1;
+    if (!phase.attends()) continue;
+    phase.kind = MainKind::merge;
+    phase.begin = i;  // no prologue
+    phase.writes = Shared::attended;
+    phases.all.push_back(phase);
   }
   check(!phases.all.empty() && phases.all.back().layer < 0, ErrorCode::unsupported,
         "phases: required a program that ends with a product behind its layers; this one has none");
@@ -88,14 +93,17 @@ Phases make_phases(const Program& program) {
   check_epilogue(last, program);
   phases.of_layer = (phases.size() - 1) / std::max(program.num_layers, 1);
   check(phases.of_layer * program.num_layers + 1 == phases.size(), ErrorCode::unsupported,
-        "phases: required layers of as many products and attentions each; {} layers have {} together",
-        program.num_layers, phases.size() - 1);
+        "phases: required layers of as many phases each; {} layers have {} together", program.num_layers,
+        phases.size() - 1);
   return phases;
 }
 
 std::string name_of(const Phase& phase) {
   if (phase.layer < 0) return "head";
-  return fmt::format("layer {}: {}", phase.layer, phase.attends() ? "attention" : to_string(phase.role));
+  return fmt::format("layer {}: {}", phase.layer,
+                     phase.attends()  ? "attention"
+                     : phase.merges() ? "merge"
+                                      : to_string(phase.role));
 }
 
 std::string to_string(const Phases& phases, const Program& program) {

@@ -3,10 +3,11 @@
 //   const Phases phases = make_phases(program);
 //   fmt::print("{}", to_string(phases, program));   // a table, in which layers that are alike stand once
 //
-// A phase has one main operation, a product or attention, which is shared among workers. The operations before it are
-// its prologue: they work row by row on what all workers read, so every worker computes them itself, and no join is
-// needed between them. Operations behind the last product are its epilogue: they need only the worker's own columns.
-// A join stands between two phases: whoever reads waits until all workers have written. A layer of Llama has five.
+// A phase has one main operation, a product, attention or the merge of its states, which is shared among workers. The
+// operations before it are its prologue: they work row by row on what all workers read, so every worker computes them
+// itself, and no join is needed between them. Operations behind the last product are its epilogue: they need only the
+// worker's own columns. A join stands between two phases: whoever reads waits until all workers have written.
+// A layer of Llama has six.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +29,17 @@ enum class Shared : uint8_t {
   gate_up,
   down,
   logits,
-  states,  // of attention's items
+  states,    // of attention's items
+  attended,  // what they are merged to
 };
-inline constexpr size_t kNumShared = static_cast<size_t>(Shared::states) + 1;
+inline constexpr size_t kNumShared = static_cast<size_t>(Shared::attended) + 1;
 std::string_view to_string(Shared shared);
 
-enum class MainKind : uint8_t { product, attention };
+enum class MainKind : uint8_t {
+  product,
+  attention,
+  merge,  // of the states that attention has left; the program's operation is attention's
+};
 
 // What a prologue makes the residual of.
 enum class ResidualFrom : uint8_t {
@@ -53,7 +59,9 @@ struct Phase {
   Shared residual_from = Shared::residual_1, residual_to = Shared::residual_0;
   Shared writes = Shared::logits;  // what the main operation leaves; the next phase reads it
 
+  bool multiplies() const { return kind == MainKind::product; }
   bool attends() const { return kind == MainKind::attention; }
+  bool merges() const { return kind == MainKind::merge; }
   bool embeds() const { return residual == ResidualFrom::embedding; }
   bool makes_residual() const { return residual != ResidualFrom::nothing; }
 };

@@ -21,6 +21,8 @@ class Writer {
       if (p > 0) add({.kind = StepKind::wait, .id = p - 1, .count = partition_.machine.workers});
       if (phase.attends())
         attention(phase);
+      else if (phase.merges())
+        merge(phase);
       else
         product(phase);
       if (p + 1 < schedule_.num_phases) add({.kind = StepKind::arrive, .id = p});
@@ -109,8 +111,8 @@ class Writer {
     if (phase.makes_residual()) {  // a norm takes all of it
       read(phase.residual_from, {0, partition_.num_cells(phase.residual_from, phase.layer)});
       read(before.writes, {0, partition_.num_cells(before.writes, before.layer)});
-    } else if (before.attends()) {
-      read_states(before, columns);
+    } else if (before.merges()) {
+      read(Shared::attended, partition_.attended_cells(columns));
     } else {
       const MatrixPartition& sums = partition_.matrix_of(before);
       const int64_t half = program_.cols_of(Buffer::gate);  // gate, then up
@@ -120,10 +122,17 @@ class Writer {
     }
   }
 
-  void read_states(const Phase& attention, Range columns) {
-    const AttentionItems& items = schedule_.items_of(attention, program_);
-    if (columns == Range{0, program_.cols_of(Buffer::attended)}) return read(Shared::states, {0, items.num_states});
-    const Range heads{columns.begin / program_.head_dim, (columns.end + program_.head_dim - 1) / program_.head_dim};
+  // ---- attention
+
+  void merge(const Phase& phase) {
+    const Range heads{partition_.qo_head_borders[w()], partition_.qo_head_borders[w() + 1]};
+    if (heads.empty()) return;
+    read_states(schedule_.items_of(phase, program_), heads);
+    add({.kind = StepKind::merge, .buffer = phase.writes, .begin = heads.begin, .end = heads.end});
+  }
+
+  void read_states(const AttentionItems& items, Range heads) {
+    if (heads == Range{0, program_.num_qo_heads}) return read(Shared::states, {0, items.num_states});
     for (const AttentionItem& item : items.items) {
       const int64_t first = int64_t{item.kv_head} * group();
       const int64_t begin = std::max(heads.begin, first), stop = std::min(heads.end, first + group());
@@ -134,8 +143,6 @@ class Writer {
       }
     }
   }
-
-  // ---- attention
 
   void attention(const Phase& phase) {
     const AttentionItems& items = schedule_.items_of(phase, program_);
@@ -213,6 +220,11 @@ class Writer {
 const AttentionItems& Schedule::items_of(const Phase& phase, const Program& program) const {
   const size_t kind = main_of(phase, program).window > 0 ? shape.items.size() - 1 : 0;
   return shape.items[kind];
+}
+
+int64_t Schedule::num_cells(const Partition& partition, const Phase& phase) const {
+  return phase.attends() ? items_of(phase, partition.program).num_states
+                         : partition.num_cells(phase.writes, phase.layer);
 }
 
 Schedule make_schedule(const Partition& partition, StepShape shape) {

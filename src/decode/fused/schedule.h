@@ -42,6 +42,7 @@ enum class StepKind : uint8_t {
   attend,          // tokens [begin, end) of item `count`, which lie in load `id`
   attend_own,      // tokens [begin, end) of item `id` that this step appends, of what was read
   write_states,    // the item's states into cells [begin, end)
+  merge,           // states of query heads [begin, end) of all rows, which were read, into their cells of `attended`
   release,         // load `id` is read
   arrive,          // at counter `id`: what was written is there for whoever waits
 };
@@ -77,17 +78,12 @@ struct Schedule {
   std::vector<WorkerSchedule> workers = {};
 
   const AttentionItems& items_of(const Phase& phase, const Program& program) const;
+  int64_t num_cells(const Partition& partition, const Phase& phase) const;  // of what the phase writes
 };
 
 // Throws Error(invalid_argument) where a ring does not hold the keys and values of two items.
 Schedule make_schedule(const Partition& partition, StepShape shape);
 
-// A range, of cells or of columns.
-struct Range {
-  int64_t begin = 0, end = 0;
-  bool empty() const { return begin >= end; }
-  friend bool operator==(const Range&, const Range&) = default;
-};
 // Slots of the bands that hold rows [begin, end) of a matrix, which are columns of what it makes.
 Range slots_of(const MatrixPartition& matrix, int64_t begin, int64_t end);
 

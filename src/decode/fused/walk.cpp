@@ -18,10 +18,7 @@ Walk::Walk(const Partition& partition, const WalkWeights& weights, const Schedul
       std::vector<float>& values = memory_->shared[static_cast<size_t>(buffer)];
       values.resize(std::max(values.size(), static_cast<size_t>(cells * memory_->floats_of_cell(buffer))));
     };
-    if (phase.attends())
-      make_room(Shared::states, schedule.items_of(phase, partition.program).num_states);
-    else
-      make_room(phase.writes, partition.matrix_of(phase).num_slots());
+    make_room(phase.writes, schedule.num_cells(partition, phase));
     if (phase.writes_residual) make_room(phase.residual_to, partition.num_cells(phase.residual_to, 0));
   }
 }

@@ -40,6 +40,7 @@ void WalkRing::land(size_t which) {
   if (phase.attends()) {
     copy_keys(load);
   } else {
+    demand(phase.multiplies(), "a load of a phase that loads nothing");
     const TiledMatrix& tiles = memory_.partition.matrix_of(phase).tiles;
     demand(load.begin >= 0 && load.begin <= tiles.num_tiles(), "a load of tiles that are not there");
     const int64_t first = tiles.byte_of(load.begin);

@@ -98,14 +98,18 @@ void WalkRows::gather_sums(const Phase& before, Buffers& buffers) const {
   }
 }
 
-void WalkRows::gather_states(Rows& attended) const {
-  const AttentionItems& items = memory_.schedule.items_of(*memory_.partition.phases.before(phase_), memory_.program);
-  const int64_t dim = memory_.program.head_dim;
-  attended.assign(static_cast<size_t>(memory_.rows * memory_.program.cols_of(Buffer::attended)), 0.f);
-  float* to = attended.data();
+void WalkRows::merge(const WorkerStep& step) const {
+  const Phase& phase = memory_.phase(phase_);
+  demand(phase.merges() && step.buffer == phase.writes && step.begin >= 0 && step.begin <= step.end &&
+             step.end <= memory_.program.num_qo_heads,
+         "a merge of heads that are not there");
+  const AttentionItems& items = memory_.schedule.items_of(phase, memory_.program);
+  const int64_t dim = memory_.program.head_dim, cells = memory_.partition.head_cells();
+  std::vector<float> merged;
   for (int row = 0; row < memory_.rows; ++row)
-    for (int head = 0; head < memory_.program.num_qo_heads; ++head, to += dim) {
-      const std::vector<int> states = items.states_of(row, head, memory_.group());
+    for (int64_t head = step.begin; head < step.end; ++head) {
+      const std::vector<int> states = items.states_of(row, static_cast<int>(head), memory_.group());
+      merged.assign(static_cast<size_t>(dim), 0.f);
       float largest = -std::numeric_limits<float>::infinity(), weights = 0;
       for (const int state : states) largest = std::max(largest, cell(Shared::states, state)[dim]);
       for (const int state : states) {
@@ -113,10 +117,21 @@ void WalkRows::gather_states(Rows& attended) const {
         if (from[dim + 1] == 0.f) continue;  // the row sees none of the item's keys
         const float scale = std::exp(from[dim] - largest);
         weights += scale * from[dim + 1];
-        for (int64_t d = 0; d < dim; ++d) to[d] += scale * from[d];
+        for (int64_t d = 0; d < dim; ++d) merged[static_cast<size_t>(d)] += scale * from[d];
       }
-      for (int64_t d = 0; d < dim; ++d) to[d] /= weights;
+      for (int64_t d = 0; d < dim; ++d)
+        memory_.cell(phase.writes, head * cells + d / kBandRows)[row * kBandRows + d % kBandRows] =
+            merged[static_cast<size_t>(d)] / weights;
     }
+}
+
+void WalkRows::gather_attended(Rows& attended) const {
+  const int64_t dim = memory_.program.head_dim, cells = memory_.partition.head_cells();
+  attended.clear();
+  for (int row = 0; row < memory_.rows; ++row)
+    for (int64_t head = 0; head < memory_.program.num_qo_heads; ++head)
+      for (int64_t d = 0; d < dim; ++d)
+        attended.push_back(cell(Shared::attended, head * cells + d / kBandRows)[row * kBandRows + d % kBandRows]);
 }
 
 void WalkRows::gather_residual(const Phase& phase, Rows& residual) const {
@@ -166,12 +181,12 @@ void WalkRows::run_operation(const Operation& operation, Buffers& buffers) const
 
 void WalkRows::prologue(Range columns) {
   const Phase& phase = memory_.phase(phase_);
-  demand(!phase.attends(), "a prologue of attention, which has one an item");
+  demand(phase.multiplies(), "a prologue of attention, which has one an item, or of a merge");
   const Program& program = memory_.program;
   Buffers buffers;
   if (const Phase* before = memory_.partition.phases.before(phase_)) {
-    if (before->attends())
-      gather_states(buffers[static_cast<size_t>(Buffer::attended)]);
+    if (before->merges())
+      gather_attended(buffers[static_cast<size_t>(Buffer::attended)]);
     else
       gather_sums(*before, buffers);
   }

@@ -18,6 +18,7 @@ class WalkRows {
   void read(const WorkerStep& step);
   void prologue(Range columns);
   void write_residual(const WorkerStep& step) const;
+  void merge(const WorkerStep& step) const;
 
   // What the prologue has made for the product: [rows, cols], without rows before the prologue.
   const std::vector<float>& x() const { return x_; }
@@ -32,7 +33,7 @@ class WalkRows {
   const float* cell(Shared buffer, int64_t index) const;
   float sum_of(const MatrixPartition& matrix, Shared buffer, int row, int64_t column) const;
   void gather_sums(const Phase& before, Buffers& buffers) const;
-  void gather_states(Rows& attended) const;
+  void gather_attended(Rows& attended) const;
   void gather_residual(const Phase& phase, Rows& residual) const;
   void run_operation(const Operation& operation, Buffers& buffers) const;
 

@@ -72,7 +72,7 @@ WalkWeights::WalkWeights(const Partition& partition, ModelSources sources)
   embedding_ = pack(partition.embedding, WeightRole::embedding, sources.embedding);
   for (const Phase& phase : partition.phases.all) {
     std::vector<char>& matrix = matrices_.emplace_back();
-    if (phase.attends()) continue;
+    if (!phase.multiplies()) continue;
     const TiledMatrix& tiles = partition.matrix_of(phase).tiles;
     if (phase.layer >= 0 || !sources.own_head.empty()) matrix = pack(tiles, phase.role, sources_for(sources, phase));
     bytes_per_token_ += static_cast<size_t>(tiles.bytes);

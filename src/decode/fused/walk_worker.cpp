@@ -41,6 +41,7 @@ void WalkWorker::step() {
     case StepKind::attend: return attention_.attend(step, ring_);
     case StepKind::attend_own: return attention_.attend_own(step);
     case StepKind::write_states: return attention_.write_states(step);
+    case StepKind::merge: return rows_.merge(step);
     case StepKind::release: return ring_.release(step.id);
     case StepKind::arrive: counter(step.id).fetch_add(1, std::memory_order_acq_rel); return;
   }
@@ -56,7 +57,7 @@ void WalkWorker::begin_phase(int phase) {
 void WalkWorker::multiply(const WorkerStep& step) {
   const Phase& phase = memory_.phase(phase_);
   const Load& load = ring_.at(step.id);
-  demand(!phase.attends() && load.phase == phase_, "a product of another phase's load");
+  demand(phase.multiplies() && load.phase == phase_, "a product of another phase's load");
   const TiledMatrix& tiles = memory_.partition.matrix_of(phase).tiles;
   demand(step.begin >= 0 && step.begin >= load.begin && step.begin < step.end && step.end <= load.end &&
              step.end <= tiles.num_tiles() && step.begin / tiles.band_tiles == (step.end - 1) / tiles.band_tiles,

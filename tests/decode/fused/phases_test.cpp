@@ -8,21 +8,23 @@
 namespace weft::testing {
 namespace {
 
-TEST(Phases, OfALlamaAreFiveALayerAndTheHead) {
+TEST(Phases, OfALlamaAreSixALayerAndTheHead) {
   const Program program = make_program(llama_8b());
   const Phases phases = make_phases(program);
-  EXPECT_EQ(phases.size(), 161);
-  EXPECT_EQ(phases.of_layer, 5);
+  EXPECT_EQ(phases.size(), 193);
+  EXPECT_EQ(phases.of_layer, 6);
   EXPECT_EQ(to_string(phases, program),
-            "161 phases, 160 joins: 5 a layer, and the head; layers repeat after 1\n"
+            "193 phases, 192 joins: 6 a layer, and the head; layers repeat after 1\n"
             "phase                   prologue                                        writes      residual\n"
             "layer 0: qkv            embed, norm                                     qkv         embedding -> 0\n"
             "layer 0: attention      rotate, append                                  states      -\n"
+            "layer 0: merge          -                                               attended    -\n"
             "layer 0: output         -                                               output      -\n"
             "layer 0: gate_up        add, norm                                       gate_up     0 -> 1\n"
             "layer 0: down           gate                                            down        -\n"
             "layer 1: qkv            add, norm                                       qkv         1 -> 0\n"
             "layer 1: attention      rotate, append                                  states      -\n"
+            "layer 1: merge          -                                               attended    -\n"
             "layer 1: output         -                                               output      -\n"
             "layer 1: gate_up        add, norm                                       gate_up     0 -> 1\n"
             "layer 1: down           gate                                            down        -\n"
