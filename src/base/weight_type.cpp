@@ -22,6 +22,7 @@ constexpr Entry kTypes[] = {
     {"Q4_1", {32, 20, 2, {0, 2}}},
     {"Q4_K", {256, 144, 2, {0, 2}}},
     {"Q6_K", {256, 210, 1, {208}}},
+    {"Q4_G128", {128, 66, 1, {0}}},
 };
 static_assert(std::size(kTypes) == kNumWeightTypes);
 

@@ -261,11 +261,12 @@ TEST_P(LinearOnIsa, ReadsRowsBackAndTakesTheStatedBytes) {
     const int64_t cols = whole_blocks(type, 192);
     const Weights w = random_weights(type, 64, cols, 21);
     const PackedLinear packed = pack(w, Precision::standard, GetParam(), team);
-    // K types keep a scale a block of 32, 5-bit and 6-bit integers take 8.
-    const double more = type == WeightType::q5_0   ? 34.0 / 22
-                        : type == WeightType::q4_k ? 22.0 / 18
-                        : type == WeightType::q6_k ? 36.0 / 26.25
-                                                   : 1;
+    // K types and groups of 128 keep a scale a block of 32, 5-bit and 6-bit integers take 8.
+    const double more = type == WeightType::q5_0      ? 34.0 / 22
+                        : type == WeightType::q4_k    ? 22.0 / 18
+                        : type == WeightType::q6_k    ? 36.0 / 26.25
+                        : type == WeightType::q4_g128 ? 72.0 / 66
+                                                      : 1;
     EXPECT_EQ(static_cast<double>(packed.bytes()), static_cast<double>(w.bytes.size()) * more) << to_string(type);
     std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t r : {0, 1, 17, 63}) {

@@ -11,6 +11,7 @@
 #include "ops/gemm/linear.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/reference_weights.h"
+#include "weft/error.h"
 
 namespace weft::test {
 
@@ -48,8 +49,9 @@ inline uint32_t file_type(WeightType type) {
     case WeightType::q4_1: return GgufWriter::kQ4_1;
     case WeightType::q4_k: return GgufWriter::kQ4_K;
     case WeightType::q6_k: return GgufWriter::kQ6_K;
+    case WeightType::q4_g128: break;  // in no file
   }
-  return 0;
+  throw InternalError("a weight type that files do not have");
 }
 
 // Of a quantised type: inputs of a block, its bytes, where its fp16 scales stand, and about how large they are for
@@ -67,6 +69,7 @@ inline BlockLayout block_layout(WeightType type) {
     case WeightType::q4_1: return {32, 20, {0, 2}, {0.01f, -0.07f}};
     case WeightType::q4_k: return {256, 144, {0, 2}, {0.0003f, 0.002f}};
     case WeightType::q6_k: return {256, 210, {208}, {0.00003f}};
+    case WeightType::q4_g128: return {128, 66, {0}, {0.01f}};
     default: return {};
   }
 }
@@ -108,12 +111,15 @@ inline Weights random_weights(WeightType type, int64_t rows, int64_t cols, uint6
       }
     }
   }
-  testing::dequantise(file_type(type), w.bytes.data(), rows * cols, w.values.data());
+  if (type == WeightType::q4_g128)
+    testing::dequantise_q4_g128(w.bytes.data(), rows * cols, w.values.data());
+  else
+    testing::dequantise(file_type(type), w.bytes.data(), rows * cols, w.values.data());
   return w;
 }
 
-inline constexpr WeightType kWeightTypes[] = {WeightType::f32,  WeightType::f16,  WeightType::bf16,
-                                              WeightType::q8_0, WeightType::q5_0, WeightType::q4_0,
-                                              WeightType::q4_1, WeightType::q4_k, WeightType::q6_k};
+inline constexpr WeightType kWeightTypes[] = {WeightType::f32,  WeightType::f16,    WeightType::bf16, WeightType::q8_0,
+                                              WeightType::q5_0, WeightType::q4_0,   WeightType::q4_1, WeightType::q4_k,
+                                              WeightType::q6_k, WeightType::q4_g128};
 
 }  // namespace weft::test

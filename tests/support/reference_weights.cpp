@@ -109,4 +109,9 @@ void dequantise(uint32_t type, const unsigned char* from, int64_t count, double*
   for (int64_t i = 0; i < count; i += found.weights, from += found.bytes) found.read(from, to + i);
 }
 
+void dequantise_q4_g128(const unsigned char* from, int64_t count, double* to) {
+  for (int64_t group = 0; group < count / 128; ++group, from += 66)
+    for (int i = 0; i < 128; ++i) *to++ = half(from) * ((i < 64 ? from[2 + i] & 15 : from[2 + i - 64] >> 4) - 8);
+}
+
 }  // namespace weft::testing

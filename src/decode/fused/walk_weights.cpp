@@ -24,7 +24,8 @@ bool walks(WeightType type) {
     case WeightType::bf16:
     case WeightType::q8_0:
     case WeightType::q4_0:
-    case WeightType::q4_1: return true;
+    case WeightType::q4_1:
+    case WeightType::q4_g128: return true;
     default: return false;
   }
 }
@@ -36,8 +37,8 @@ std::vector<char> pack(const TiledMatrix& tiles, WeightRole role, const Sources&
   int64_t row = 0;
   for (const ops::WeightSource& source : sources) {
     check(walks(source.type), ErrorCode::unsupported,
-          "{}: required weights of type {}; supported are F32, F16, BF16, Q8_0, Q4_0 and Q4_1; missing: a walk that "
-          "multiplies these",
+          "{}: required weights of type {}; supported are F32, F16, BF16, Q8_0, Q4_0, Q4_1 and Q4_G128; missing: a "
+          "walk that multiplies these",
           to_string(role), weft::to_string(source.type));
     const WeightBlock& block = weight_block(source.type);
     const int64_t row_bytes = source.cols / block.inputs * block.bytes;
@@ -140,14 +141,16 @@ void widen(WeightType type, const char* from, int64_t cols, float* to) {
       }
       return;
     case WeightType::q4_0:
-    case WeightType::q4_1: {
+    case WeightType::q4_1:
+    case WeightType::q4_g128: {
       const bool has_least = type == WeightType::q4_1;
+      const int64_t half = block.inputs / 2;
       for (int64_t b = 0; b < cols / block.inputs; ++b, from += block.bytes, to += block.inputs) {
         const float scale = half_at(from), least = has_least ? half_at(from + 2) : -8 * scale;
         const char* nibbles = from + (has_least ? 4 : 2);
-        for (int64_t i = 0; i < 16; ++i) {
+        for (int64_t i = 0; i < half; ++i) {
           to[i] = scale * static_cast<float>(nibbles[i] & 15) + least;
-          to[i + 16] = scale * static_cast<float>(nibbles[i] >> 4 & 15) + least;
+          to[i + half] = scale * static_cast<float>(nibbles[i] >> 4 & 15) + least;
         }
       }
       return;
@@ -155,7 +158,7 @@ void widen(WeightType type, const char* from, int64_t cols, float* to) {
     default:
       fail(ErrorCode::unsupported,
            "the walk: required weights of type {}; supported are F32, F16, BF16, Q8_0, "
-           "Q4_0 and Q4_1; missing: this type",
+           "Q4_0, Q4_1 and Q4_G128; missing: this type",
            weft::to_string(type));
   }
 }

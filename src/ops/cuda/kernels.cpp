@@ -46,7 +46,8 @@ const char* name_of(WeightType type) {
     case WeightType::bf16: return "BF16";
     case WeightType::q8_0: return "Q8_0";
     case WeightType::q5_0: return "Q5_0";
-    case WeightType::q4_0: return "Q4_0";
+    case WeightType::q4_0:
+    case WeightType::q4_g128: return "Q4_0";  // as it lies on a card
     case WeightType::q4_1: return "Q4_1";
     case WeightType::q4_k: return "Q4_K";
     case WeightType::q6_k: return "Q6_K";

@@ -77,6 +77,17 @@ void pack_q6_k(const char* row, int64_t blocks, const PlanesOfRow& to) {
   }
 }
 
+// A block of 128: d, then 64 bytes whose low nibbles are the first 64. Four blocks of 32 with one scale, as q4_0.
+void pack_q4_g128(const char* row, int64_t blocks, const PlanesOfRow& to) {
+  const int64_t bytes = weight_block(WeightType::q4_g128).bytes;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const char* block = row + b / 4 * bytes;
+    const auto* nibbles = reinterpret_cast<const uint8_t*>(block + 2 + b % 2 * kBlock);
+    std::memcpy(to.scales + 2 * b, block, 2);
+    put_nibbles(to.quants, b, [&](int i) { return nibbles[i] >> (b % 4 < 2 ? 0 : 4); });
+  }
+}
+
 // Blocks whose integers lie behind their scales in the file.
 void pack_plain(const char* row, int64_t blocks, int64_t scale_bytes, int64_t quant_bytes, const PlanesOfRow& to) {
   for (int64_t b = 0; b < blocks; ++b, row += scale_bytes + quant_bytes) {
@@ -152,7 +163,8 @@ PlaneBytes plane_bytes(WeightType type, int64_t cols) {
     case WeightType::bf16: return {.quants = floats(2)};
     case WeightType::q8_0: return {.quants = 32 * blocks, .scales = 2 * blocks};
     case WeightType::q5_0: return {.quants = 16 * blocks, .high = 4 * blocks, .scales = 2 * blocks};
-    case WeightType::q4_0: return {.quants = 16 * blocks, .scales = 2 * blocks};
+    case WeightType::q4_0:
+    case WeightType::q4_g128: return {.quants = 16 * blocks, .scales = 2 * blocks};
     case WeightType::q4_1: return {.quants = 16 * blocks, .scales = 4 * blocks};
     case WeightType::q4_k: return {.quants = 16 * blocks, .scales = 2 * blocks, .supers = 4 * supers};
     case WeightType::q6_k:
@@ -178,6 +190,7 @@ void pack_row(WeightType type, const char* row, int64_t cols, const PlanesOfRow&
     case WeightType::q5_0: return pack_q5_0(row, blocks, to);
     case WeightType::q4_k: return pack_q4_k(row, blocks, to);
     case WeightType::q6_k: return pack_q6_k(row, blocks, to);
+    case WeightType::q4_g128: return pack_q4_g128(row, blocks, to);
   }
 }
 

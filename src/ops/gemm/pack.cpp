@@ -27,7 +27,8 @@ Format format_of(WeightType type) {
     case WeightType::bf16: return Format::bf16;
     case WeightType::q8_0:
     case WeightType::q5_0: return Format::q8_0;
-    case WeightType::q4_0: return Format::q4_0;
+    case WeightType::q4_0:
+    case WeightType::q4_g128: return Format::q4_0;
     case WeightType::q4_1: return Format::q4_1;
     case WeightType::q4_k: return Format::q4_k;
     case WeightType::q6_k: return Format::q6_k;
@@ -71,6 +72,18 @@ void read_q5_0(const char* row, int64_t b, Column<Format::q8_0>& to) {
     q[i] = static_cast<uint8_t>(((nibbles & 15) | (fifth >> i & 1) << 4) - 16);
     q[i + 16] = static_cast<uint8_t>((nibbles >> 4 | (fifth >> (i + 16) & 1) << 4) - 16);
   }
+}
+
+// d, 64 bytes of nibbles, the low ones first: four blocks of 32 with one scale.
+void read_q4_g128(const char* row, int64_t b, Column<Format::q4_0>& to) {
+  const char* block = row + b / 4 * weight_block(WeightType::q4_g128).bytes;
+  const char* nibbles = block + 2 + b % 2 * kBlock;
+  const int shift = b % 4 < 2 ? 0 : 4;
+  to.halves[0] = get<uint16_t>(block, 0);
+  uint8_t* q = bytes_of(to.words);
+  for (int i = 0; i < 16; ++i)
+    q[i] = static_cast<uint8_t>((get<uint8_t>(nibbles, i) >> shift & 15) | (get<uint8_t>(nibbles, i + 16) >> shift & 15)
+                                                                               << 4);
 }
 
 // A block of 256: d and the step of minima, 12 bytes with 8 scales and 8 minima of 6 bits, then for each 64 inputs 32
@@ -163,6 +176,7 @@ void pack_panel(const WeightSource& source, const char* from, int64_t count, cha
     case WeightType::q4_1: pack_blocks<Format::q4_1, kPanel>(read_plain, from, count, cols, row_bytes, to); break;
     case WeightType::q4_k: pack_blocks<Format::q4_k, kPanel>(read_q4_k, from, count, cols, row_bytes, to); break;
     case WeightType::q6_k: pack_blocks<Format::q6_k, kPanel>(read_q6_k, from, count, cols, row_bytes, to); break;
+    case WeightType::q4_g128: pack_blocks<Format::q4_0, kPanel>(read_q4_g128, from, count, cols, row_bytes, to); break;
   }
 }
 
