@@ -7,17 +7,6 @@
 namespace weft::decode::fused {
 namespace {
 
-constexpr int64_t kColumnStep = 32;  // tiles have a multiple of so many columns, whatever their type
-
-// As wide as the columns divide into equal tiles: equal shares of the line are then equal work.
-int64_t tile_cols_of(int64_t cols, int64_t block_cols, int64_t most_tile_cols) {
-  const int64_t step = std::max(kColumnStep, block_cols);
-  const int64_t steps = (cols + step - 1) / step;
-  int64_t most = std::max<int64_t>(most_tile_cols / step, 1);
-  while (steps % most != 0) --most;
-  return most * step;
-}
-
 void add_rows(MatrixForm& form, WeightType type, int64_t rows) {
   if (form.parts.empty() || form.parts.back().type != type) form.parts.push_back({type, 0});
   form.parts.back().rows += rows;
@@ -72,10 +61,10 @@ const MatrixForm& find_form(const ModelForm& form, WeightRole role, int layer) {
   return *found;
 }
 
-TiledMatrix tile(const MatrixForm& form, int64_t most_tile_cols) {
+TiledMatrix tile(const MatrixForm& form, int64_t tile_cols) {
   int64_t block_cols = 1;
   for (const TypedRows& part : form.parts) block_cols = std::max(block_cols, weight_block(part.type).inputs);
-  TiledMatrix matrix{.cols = form.cols, .tile_cols = tile_cols_of(form.cols, block_cols, most_tile_cols)};
+  TiledMatrix matrix{.cols = form.cols, .tile_cols = std::max(tile_cols / block_cols, int64_t{1}) * block_cols};
   matrix.band_tiles = (form.cols + matrix.tile_cols - 1) / matrix.tile_cols;
   for (const TypedRows& part : form.parts) {
     const WeightBlock& block = weight_block(part.type);

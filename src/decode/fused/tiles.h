@@ -1,4 +1,4 @@
-// How a matrix of weights lies for a kernel that streams it: one line of tiles, each 16 rows by so many columns, whose
+// How a matrix of weights lies for a kernel that streams it: one line of tiles, each 16 rows by 64 columns, whose
 // bytes follow each other. The tile is the granule: what a worker has are whole tiles that follow each other.
 //
 //   band 0   | tile 0 | tile 1 | tile 2 |      a band: 16 rows of the weights, so 16 outputs
@@ -62,8 +62,8 @@ struct TiledMatrix {
   int64_t band_of_row(int64_t row) const;
 };
 
-// Tiles have no more than most_tile_cols columns, or one block of the weights. Throws Error(unsupported) where a type's
-// blocks do not divide the columns.
-TiledMatrix tile(const MatrixForm& form, int64_t most_tile_cols);
+// Tiles have tile_cols columns, or one block of the weights where that is larger: 64, of q4_g128 128, of K types 256.
+// Throws Error(unsupported) where a type's blocks do not divide the columns.
+TiledMatrix tile(const MatrixForm& form, int64_t tile_cols);
 
 }  // namespace weft::decode::fused

@@ -94,7 +94,8 @@ TEST(Schedules, PrintAsATable) {
   const Partition partition = partition_of(gemma_small(), WeightType::f32, {.workers = 3});
   const SomeStep some({{1, 5}});
   const std::string text = to_string(schedule_of(partition, some.step, 4), partition, 1, 0, 2);
-  EXPECT_TRUE(has(text, "worker 1 of 3\n  load    0  layer 0: qkv            tiles 10..20")) << text;
+  EXPECT_TRUE(has(text, "worker 1 of 3
+  load    0  layer 0: qkv            tiles 7..14")) << text;
   EXPECT_TRUE(has(text, "layer 0: attention      append          item 1: rows 0..1")) << text;
 }
 
