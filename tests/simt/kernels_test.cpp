@@ -245,7 +245,15 @@ TEST_P(SimtInstructions, FragmentsLieAsTheManualSays) {
     EXPECT_EQ(word(32, lane), 8u);
     EXPECT_EQ(word(33, lane), 12u);
     EXPECT_EQ(word(34, lane), 0x10cu);
-    EXPECT_EQ(static_cast<int>(word(55, lane)), -9);
+    for (int i = 0; i < 4; ++i) {
+      const auto bits = [&](int j) { return std::bit_cast<unsigned>(numbers[static_cast<size_t>(j % 128)]); };
+      const unsigned x = bits(4 * lane + i), y = bits(4 * lane + i + 1);
+      EXPECT_EQ(word(40 + 7 * i, lane), (x & 0x0f0ff00fu) | y);
+      if (GetParam()) continue;
+      const unsigned high = word(41 + 7 * i, lane) & 0xffff0000u;  // 128 + lane - 136
+      EXPECT_EQ(std::bit_cast<float>(high), static_cast<float>(lane - 8));
+    }
+    EXPECT_EQ(static_cast<int>(word(63, lane)), -9);
     EXPECT_EQ(counters[static_cast<size_t>(lane)], static_cast<unsigned>(lane));
   }
 }

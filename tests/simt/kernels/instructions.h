@@ -86,6 +86,13 @@ WEFT_KERNEL(32, 1) void weft_instructions(WEFT_PARAM weft::InstructionsArgs args
     tell(ptx::to_bits(ptx::from_fp16(static_cast<u16>((lane * 1019 + i * 7) & 0xbfff))));
     tell(ptx::to_bits(ptx::larger(x, y)));
     tell(ptx::to_bits(ptx::square_root(x < 0.f ? -x : x)));
+    tell(ptx::and_or(ptx::to_bits(x), 0x0f0ff00fu, ptx::to_bits(y)));
+#if WEFT_SM >= 80
+    tell(ptx::multiply_add_bf16x2(ptx::to_bf16x2(x, 128.f + static_cast<float>(lane)), ptx::to_bf16x2(y, 1.f),
+                                  ptx::to_bf16x2(x, -136.f)));
+#else
+    ++at;
+#endif
     args.near[32 * i + lane] = ptx::exp2_fast(static_cast<float>(lane) * 0.37f - 3.f * static_cast<float>(i));
     args.near[128 + 32 * i + lane] = ptx::log2_fast(static_cast<float>(lane + 32 * i) * 0.37f + 0.01f);
   }

@@ -12,6 +12,21 @@ WEFT_INLINE u32 to_bits(float x) { return __float_as_uint(x); }
 WEFT_INLINE float product(float a, float b) { return __fmul_rn(a, b); }
 WEFT_INLINE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
+// x & mask | bits.
+WEFT_INLINE u32 and_or(u32 x, u32 mask, u32 bits) {
+  u32 y;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
+  return y;
+}
+#if WEFT_SM >= 80
+// a * b + c in two pairs of bf16 numbers, each rounded once; NaN becomes 0x7fff.
+WEFT_INLINE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {
+  u32 y;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
+  return y;
+}
+#endif
+
 // 2^x within 2 ulp; 0 for -inf, NaN for NaN. Subnormal results are 0.
 WEFT_INLINE float exp2_fast(float x) {
   float y;

@@ -8,6 +8,25 @@ WEFT_INLINE float from_bits(u32 bits) { return __builtin_bit_cast(float, bits); 
 WEFT_INLINE u32 to_bits(float x) { return __builtin_bit_cast(u32, x); }
 WEFT_INLINE float product(float a, float b) { return a * b; }
 WEFT_INLINE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+WEFT_INLINE u32 and_or(u32 x, u32 mask, u32 bits) { return (x & mask) | bits; }
+#if WEFT_SM >= 80
+WEFT_INLINE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {
+  const auto element = [](u32 pair, int half) { return from_bits(half == 0 ? pair << 16 : pair & 0xffff0000u); };
+  u32 y = 0;
+  for (int half = 0; half < 2; ++half) {
+    // Exact in double but for a last bit; rounded to fp32 to odd, so that rounding that to bf16 rounds once.
+    const double exact = static_cast<double>(element(a, half)) * static_cast<double>(element(b, half)) +
+                         static_cast<double>(element(c, half));
+    const float near = static_cast<float>(exact);
+    u32 bits = to_bits(near);
+    if (static_cast<double>(near) != exact && near != 0.f && (bits & 1) == 0)
+      bits += (near < exact) == (near > 0.f) ? 1 : -1;
+    const u32 rounded = near != near ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    y |= (rounded & 0xffffu) << 16 * half;
+  }
+  return y;
+}
+#endif
 WEFT_INLINE float exp2_fast(float x) { return simt::exp2(x); }
 WEFT_INLINE float log2_fast(float x) { return simt::log2(x); }
 WEFT_INLINE float reciprocal_fast(float x) { return simt::reciprocal(x); }
