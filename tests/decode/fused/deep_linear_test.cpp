@@ -68,8 +68,8 @@ struct Network {
 };
 
 // Launches, and the results of each.
-struct Machine {
-  explicit Machine(const Network& network, int workers = 30) : runtime(memory, kernels(), workers) {
+struct NetworkOnHost {
+  explicit NetworkOnHost(const Network& network, int workers = 30) : runtime(memory, kernels(), workers) {
     weights = memory.make("weights", network.packed()).data();
     x = memory.make("x", network.x).data();
   }
@@ -122,7 +122,7 @@ class DeepLinearIs : public ::testing::TestWithParam<Case> {};
 TEST_P(DeepLinearIs, AProductOfEachRow) {
   const auto [n, workers, rows, edge, entry_fragments] = GetParam();
   const Network network(n, 1, rows);
-  Machine machine(network);
+  NetworkOnHost machine(network);
   DeepLinearOptions options = options_of(network, rows, workers);
   options.edge = edge;
   options.entry_bytes = 512 * entry_fragments;
@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DeepLinearIs,
 // warps and entries that cut sums in the same places.
 TEST(DeepLinear, HasTheSameBitsInEveryForm) {
   const Network network(176, 3, 2);
-  Machine machine(network);
+  NetworkOnHost machine(network);
   DeepLinearOptions options = options_of(network, 2, 3);
   const std::vector<float> apart = machine.run(options, true);
   EXPECT_EQ(machine.run(options), apart);
@@ -165,7 +165,7 @@ TEST(DeepLinear, HasTheSameBitsInEveryForm) {
 
 TEST(DeepLinear, GivesARowTheSameBitsAloneAndBesideOthers) {
   const Network network(176, 2, 8);
-  Machine machine(network);
+  NetworkOnHost machine(network);
   machine.runtime.in_one_order = true;
   const std::vector<float> all = machine.run(options_of(network, 8, 4));
   for (const int rows : {1, 2, 3})
@@ -182,7 +182,7 @@ TEST(DeepLinear, GivesARowTheSameBitsAloneAndBesideOthers) {
 TEST(DeepLinear, GoesOnWhereTheLaunchBeforeEnded) {
   const Network network(64, 2, 1);
   for (const EdgeForm edge : {EdgeForm::counter, EdgeForm::tagged}) {
-    Machine machine(network);
+    NetworkOnHost machine(network);
     DeepLinearOptions options = options_of(network, 1, 4);
     options.edge = edge;
     const std::vector<float> once = machine.run(options);
@@ -199,7 +199,7 @@ TEST(DeepLinear, EndsAndSaysWhoWaitsWhereAWorkerNeverComes) {
   for (const EdgeForm edge : {EdgeForm::counter, EdgeForm::tagged})
     for (const bool overlaps : {true, false}) {
       if (edge == EdgeForm::tagged && !overlaps) continue;
-      Machine machine(network);
+      NetworkOnHost machine(network);
       machine.runtime.absent = 1;
       machine.runtime.in_one_order = true;
       DeepLinearOptions options = options_of(network, 1, 4);
@@ -222,10 +222,10 @@ TEST(DeepLinear, EndsAndSaysWhoWaitsWhereAWorkerNeverComes) {
 
 TEST(DeepLinear, CutsAsPartitionsDo) {
   const LineCut cut = cut_line(64, 3);  // 4 bands of 4 fragments, which are a tile each
-  EXPECT_EQ(cut.tile_fragments, 4);
+  EXPECT_EQ(cut.cut_tiles, 4);
   EXPECT_EQ(cut.borders, (std::vector<int>{0, 8, 12, 16}));
   const LineCut fine = cut_line(208, 5);  // bands of 13
-  EXPECT_EQ(fine.tile_fragments, 1);
+  EXPECT_EQ(fine.cut_tiles, 1);
   EXPECT_EQ(fine.borders, (std::vector<int>{0, 34, 68, 102, 136, 169}));
   EXPECT_EQ(fine.worker_slot, (std::vector<int>{0, 3, 7, 10, 14}));
   EXPECT_EQ(fine.first_slot, (std::vector<int>{0, 1, 2, 4, 5, 6, 8, 9, 11, 12, 13, 15, 16, 17}));
@@ -259,7 +259,7 @@ TEST(DeepLinear, RefusesWhatItCannotRun) {
   EXPECT_EQ(with([](auto& o) { o.rows = 9; }), "rows = 9; allowed are 1 to 8");
   EXPECT_EQ(with([](auto& o) { o.entries = 5; }), "entries = 5; allowed are multiples of 2 from 2 to 1024");
   EXPECT_EQ(with([](auto& o) { o.entry_bytes = 700; }),
-            "entry_bytes = 700; allowed are multiples of 512 from 512 to 232448");
+            "entry_bytes = 700; allowed are multiples of 16 from 512 to 232448");
   EXPECT_EQ(with([](auto& o) { o.overlaps = false; }),
             "edge = tagged without overlap; allowed is counter: the thread that copies waits for it");
   EXPECT_EQ(with([](auto& o) { o.workers = 5; }),

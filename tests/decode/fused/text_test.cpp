@@ -20,10 +20,14 @@ TEST(FusedText, TakesTheResourcesOfTheTable) {
   if (search.compiler->version != "NVRTC 12.9")
     GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
   std::string taken, expected;
-  for (const auto& [edge, n] :
-       {std::pair(EdgeForm::counter, 4096), std::pair(EdgeForm::tagged, 4096), std::pair(EdgeForm::tagged, 2048)}) {
+  std::vector<DeepLinearOptions> all{{.n = 4096, .edge = EdgeForm::counter}, {.n = 2048}};
+  for (const WeightType type :
+       {WeightType::bf16, WeightType::q8_0, WeightType::q4_0, WeightType::q4_1, WeightType::q4_g128})
+    for (const int rows : {1, 8}) all.push_back({.n = 4096, .type = type, .rows = rows});
+  for (DeepLinearOptions& options : all) {
+    options.workers = 132;
     weft::testing::count_cubin();
-    const cuda::KernelText text = deep_linear_text({.n = n, .workers = 132, .edge = edge});
+    const cuda::KernelText text = deep_linear_text(options);
     const jit::Built built =
         jit::build({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target("sm_90a")});
     for (const jit::KernelResources& kernel : jit::kernel_resources(built.bytes)) {

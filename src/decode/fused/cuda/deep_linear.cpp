@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "decode/fused/cuda/tiled_weights.h"
 
 namespace weft {
 namespace text {
@@ -15,7 +16,7 @@ extern const char* const decode_deep_linear;
 namespace decode::fused {
 namespace {
 
-constexpr int kFragment = 16, kFragmentBytes = 512, kMostTileFragments = 8, kMostRows = 8;
+constexpr int kFragment = 16, kMostCutColumns = 128, kMostRows = 8;
 constexpr int kMostLoads = 8;  // of 16 bytes, that a thread has on their way
 constexpr size_t kAlignment = 256;
 
@@ -28,70 +29,82 @@ void require(const char* name, int value, int least, int most, int multiple_of =
 }
 
 void check_options(const DeepLinearOptions& options) {
-  require("n", options.n, kFragment, 16384, kFragment);
+  const TilePiece piece = tile_piece(options.type);
+  check(piece.cols > 0, ErrorCode::unsupported,
+        "type: required {}; supported are BF16, Q8_0, Q4_0, Q4_1 and Q4_G128; missing {}",
+        weft::to_string(options.type), weft::to_string(options.type));
+  const int cols = static_cast<int>(piece.cols);
+  require("n", options.n, cols, 16384, cols);
   require("layers", options.layers, 1, 1 << 16);
   require("rows", options.rows, 1, kMostRows);
   require("workers", options.workers, 1, 4096);
   require("warps", options.warps, 1, kMostWarps);
   require("entries", options.entries, options.warps, 1024, options.warps);
-  require("entry_bytes", options.entry_bytes, kFragmentBytes, kMostSharedBytes / kFragmentBytes * kFragmentBytes,
-          kFragmentBytes);
+  const int most_entry = kMostSharedBytes / 16 * 16;
+  require("entry_bytes", options.entry_bytes, static_cast<int>((piece.bytes + 15) / 16 * 16), most_entry, 16);
+  require("round_entries", options.round_entries, 1, 1 << 16);
   require("ahead_bytes", options.ahead_bytes, 1, 1 << 20);
   require("beside_bytes", options.beside_bytes, 1, 1 << 20);
   check(options.overlaps || options.edge == EdgeForm::counter, ErrorCode::invalid_argument,
         "edge = {} without overlap; allowed is counter: the thread that copies waits for it", to_string(options.edge));
 }
 
-// Partial sums of the worker with most of them: along its share, one for each entry and band.
-int most_parts(const LineCut& cut, int entry_fragments) {
-  int most = 1;
-  for (size_t w = 0; w + 1 < cut.borders.size(); ++w) {
-    const int begin = cut.borders[w], end = cut.borders[w + 1];
-    if (begin == end) continue;
-    const int bands = (end - 1) / cut.band_fragments - begin / cut.band_fragments + 1;
-    most = std::max(most, (end - begin + entry_fragments - 1) / entry_fragments + bands);
-  }
-  return most;
-}
+// Rows of x that the kernel is made for.
+int rows_of_kernel(const DeepLinearOptions& options) { return options.rows > 1 ? kMostRows : 1; }
 
 DeepLinearArgs args_of(const DeepLinearOptions& options, const LineCut& cut) {
   int most_pieces = 1;
   for (size_t band = 0; band + 1 < cut.first_slot.size(); ++band)
     most_pieces = std::max(most_pieces, cut.first_slot[band + 1] - cut.first_slot[band]);
-  return {.limit_ns = options.limit_ns,
-          .n = options.n,
-          .rows = options.rows,
-          .workers = options.workers,
-          .slots = cut.first_slot.back(),
-          .most_pieces = most_pieces,
-          .parts = most_parts(cut, options.entry_bytes / kFragmentBytes),
-          .entries = options.entries,
-          .entry_bytes = options.entry_bytes,
-          .ahead_bytes = options.ahead_bytes,
-          .beside_bytes = options.beside_bytes,
-          .scale = options.scale,
-          .overlaps = options.overlaps};
+  const TilePiece piece = tile_piece(options.type);
+  DeepLinearArgs args{.limit_ns = options.limit_ns,
+                      .n = options.n,
+                      .rows = options.rows,
+                      .workers = options.workers,
+                      .slots = cut.first_slot.back(),
+                      .most_pieces = most_pieces,
+                      .tile_cols = static_cast<int>(piece.cols),
+                      .tile_bytes = static_cast<int>(piece.bytes),
+                      .band_tiles = cut.band_tiles,
+                      .entry_tiles = options.entry_bytes / static_cast<int>(piece.bytes),
+                      .round_entries = options.round_entries,
+                      .entries = options.entries,
+                      .entry_bytes = options.entry_bytes,
+                      .ahead_bytes = options.ahead_bytes,
+                      .beside_bytes = options.beside_bytes,
+                      .scale = options.scale,
+                      .overlaps = options.overlaps};
+  const auto most = [&](int (tile::MatvecShare::*of)() const) {
+    int value = 0;
+    for (size_t w = 0; w + 1 < cut.borders.size(); ++w)
+      value = std::max(value, (share_of(args, cut.borders[w], cut.borders[w + 1]).*of)());
+    return value;
+  };
+  args.half_parts = most(&tile::MatvecShare::round_parts);
+  args.parts_bytes = most(&tile::MatvecShare::parts_bytes);
+  return args;
 }
 
 }  // namespace
 
 std::string_view to_string(EdgeForm form) { return form == EdgeForm::counter ? "counter" : "tagged"; }
 
-LineCut cut_line(int n, int workers) {
-  LineCut cut{.band_fragments = n / kFragment, .tile_fragments = kMostTileFragments};
-  while (cut.band_fragments % cut.tile_fragments != 0) --cut.tile_fragments;
-  const int64_t tile_bytes = int64_t{cut.tile_fragments} * kFragmentBytes,
-                fragments = int64_t{n / kFragment} * (n / kFragment);
+LineCut cut_line(int n, int workers, WeightType type) {
+  const TilePiece piece = tile_piece(type);
+  const int bands = n / kFragment, tile_cols = static_cast<int>(piece.cols);
+  LineCut cut{.band_tiles = n / tile_cols, .cut_tiles = kMostCutColumns / tile_cols};
+  while (cut.band_tiles % cut.cut_tiles != 0) --cut.cut_tiles;
+  const int64_t cut_bytes = cut.cut_tiles * piece.bytes, bytes = int64_t{bands} * cut.band_tiles * piece.bytes;
   for (int w = 0; w <= workers; ++w) {
-    const int64_t byte = fragments * kFragmentBytes * w / workers;
-    cut.borders.push_back(static_cast<int>((byte + tile_bytes - 1) / tile_bytes * cut.tile_fragments));
+    const int64_t byte = bytes * w / workers;
+    cut.borders.push_back(static_cast<int>((byte + cut_bytes - 1) / cut_bytes * cut.cut_tiles));
   }
-  // A slot for each run of a band's fragments that one worker has.
+  // A slot for each run of a band's tiles that one worker has.
   int slots = 0, worker = 0;
   cut.worker_slot.assign(static_cast<size_t>(workers), -1);
-  for (int band = 0; band < cut.band_fragments; ++band) {
+  for (int band = 0; band < bands; ++band) {
     cut.first_slot.push_back(slots);
-    for (int at = band * cut.band_fragments, end = at + cut.band_fragments; at < end; ++slots) {
+    for (int at = band * cut.band_tiles, end = at + cut.band_tiles; at < end; ++slots) {
       while (cut.borders[static_cast<size_t>(worker) + 1] <= at) ++worker;
       int& first = cut.worker_slot[static_cast<size_t>(worker)];
       if (first < 0) first = slots;
@@ -115,19 +128,21 @@ void pack_fragments(const uint16_t* matrix, int64_t rows, int64_t cols, uint16_t
 }
 
 cuda::KernelText deep_linear_text(const DeepLinearOptions& options) {
-  const DeepLinearArgs args = args_of(options, cut_line(options.n, options.workers));
+  const DeepLinearArgs args = args_of(options, cut_line(options.n, options.workers, options.type));
   // What a thread loads at once of a layer's input: all of it, as far as registers hold.
   const int threads = 32 * options.warps, pieces = std::min(args.most_pieces, 3);
   const int pairs = std::clamp((options.n / 2 + threads - 1) / threads, 1, kMostLoads / pieces);
-  const std::string symbol =
-      fmt::format("weft_deep_linear_{}_{}_{}x{}", to_string(options.edge), options.warps, pairs, pieces);
-  return {.name = fmt::format("deep linear, {} edges, {} warps", to_string(options.edge), options.warps),
+  const int most_rows = rows_of_kernel(options);
+  const std::string symbol = fmt::format("weft_deep_linear_{}_{}_{}_{}_{}x{}", to_string(options.edge),
+                                         tile_struct(options.type), most_rows, options.warps, pairs, pieces);
+  return {.name = fmt::format("deep linear, {}, {} edges, {} warps", weft::to_string(options.type),
+                              to_string(options.edge), options.warps),
           .symbol = symbol,
           .file = "decode/fused/cuda/kernels/deep_linear.h",
           .head = text::decode_deep_linear,
-          .instances = fmt::format("WEFT_DEEP_LINEAR({}, {}, {}, {}, {})\n", symbol,
-                                   options.edge == EdgeForm::counter ? "CounterEdge" : "TaggedEdge", options.warps,
-                                   pairs, pieces),
+          .instances = fmt::format("WEFT_DEEP_LINEAR({}, {}, {}, {}, {}, {}, {})\n", symbol,
+                                   options.edge == EdgeForm::counter ? "CounterEdge" : "TaggedEdge",
+                                   tile_struct(options.type), most_rows, options.warps, pairs, pieces),
           .threads = threads + 32,
           .shared_bytes = layout_of(args).bytes};
 }
@@ -140,7 +155,7 @@ DeepLinear::DeepLinear(const cuda::Runtime& runtime, Device device, const DeepLi
   check(architecture == "sm_90a", ErrorCode::unsupported,
         "device: required sm_90a (bulk copies on barriers), supported by {} is {}, missing sm_90a", to_string(device),
         architecture);
-  cut_ = cut_line(options.n, options.workers);
+  cut_ = cut_line(options.n, options.workers, options.type);
   args_ = args_of(options, cut_);
   check(
       shared_bytes() <= kMostSharedBytes, ErrorCode::unsupported,
@@ -161,7 +176,8 @@ DeepLinear::DeepLinear(const cuda::Runtime& runtime, Device device, const DeepLi
 }
 
 size_t DeepLinear::weight_bytes() const {
-  return static_cast<size_t>(options_.n) * static_cast<size_t>(options_.n) * 2;
+  return static_cast<size_t>(options_.n / kFragment) * static_cast<size_t>(cut_.band_tiles) *
+         static_cast<size_t>(args_.tile_bytes);
 }
 
 size_t DeepLinear::workspace_bytes() const {

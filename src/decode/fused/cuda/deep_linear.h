@@ -6,7 +6,8 @@
 //   network.run(workspace, {.weights = packed, .x = x}, stream);        // one launch
 //   const std::vector<float> y = network.result(workspace, 32, stream); // [rows, n]
 //
-// Layer after layer x becomes W (x * scale): x in bf16, sums in fp32, weights bf16 in fragments (pack_fragments).
+// Layer after layer x becomes W (x * scale): x in bf16, sums in fp32, weights in tiles (tiled_weights.h, and for bf16
+// of any n pack_fragments).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 
 #include "decode/fused/cuda/kernels/deep_linear_args.h"
 #include "jit/cuda/runtime.h"
+#include "weft/weight_type.h"
 
 namespace weft::decode::fused {
 
@@ -27,12 +29,14 @@ inline constexpr int kMostSharedBytes = 227 << 10;  // of a CTA on sm_90
 
 struct DeepLinearOptions {
   int n = 0;  // rows and columns of every matrix
+  WeightType type = WeightType::bf16;
   int layers = 1, rows = 1;
   int workers = 1;  // CTAs that run at once
   EdgeForm edge = EdgeForm::tagged;
-  bool overlaps = true;  // weights of a layer are copied while others still work on the one before
-  int warps = 16;        // that multiply
-  int entries = 16, entry_bytes = 12 << 10;
+  bool overlaps = true;                      // weights of a layer are copied while others still work on the one before
+  int warps = 16;                            // that multiply
+  int entries = 16, entry_bytes = 12 << 10;  // of the ring; an entry holds as many whole tiles as it can
+  int round_entries = 128;                   // whose partial sums lie in shared memory at once (tile/abi/matvec.h)
   int ahead_bytes = 36 << 10, beside_bytes = 64 << 10;  // in flight, until and once a layer has begun (ring.h)
   float scale = 1.f;
   uint64_t limit_ns = 2'000'000'000;  // that a wait may take; 0: forever
@@ -41,12 +45,12 @@ struct DeepLinearOptions {
 // How a matrix is cut: as partition.h says, every worker has an even share of the line of tiles, and slots are numbered
 // along the line.
 struct LineCut {
-  int band_fragments = 0, tile_fragments = 0;
-  std::vector<int> borders = {};      // [workers + 1], in fragments
-  std::vector<int> worker_slot = {};  // [workers]; -1: no fragments
+  int band_tiles = 0, cut_tiles = 0;  // of a band; what lies between cuts is a multiple of
+  std::vector<int> borders = {};      // [workers + 1], in tiles
+  std::vector<int> worker_slot = {};  // [workers]; -1: no tiles
   std::vector<int> first_slot = {};   // [bands + 1]
 };
-LineCut cut_line(int n, int workers);
+LineCut cut_line(int n, int workers, WeightType type = WeightType::bf16);  // tiles are pieces (tile_piece)
 
 // A bf16 matrix [rows, cols], both multiples of 16, in fragments: band by band, 512 bytes each (tile/cuda/matvec.h).
 void pack_fragments(const uint16_t* matrix, int64_t rows, int64_t cols, uint16_t* to);

@@ -1,0 +1,155 @@
+// Weights of 8 and 4 bits as matvec.h multiplies them. A piece is 16 rows by kCols columns: first all integers, in
+// fragments and so that a lane reads 16 bytes at once, then fp16 scales of each row's groups of columns.
+//
+//   Q4Tile, 64 columns    lane 0: 16 bytes | lane 1 ... lane 31     word i of a lane: its 8 integers of fragment i
+//                         g = 0: scales | g = 1 ... g = 7           of each group: of rows g and g + 8
+//
+// Integers become bf16 exactly, products are added up in fp32 over a group, and the sum is multiplied by the scale; a
+// group's least value by the sum of its x. Instructions of a warp for a piece with 8 rows of x, loads of weights and
+// scales, of x, integers, products, scales, without those of the loop:
+//
+//                    loads    x   integers  products  scales    all    bytes    bytes an instruction
+//   Q4Tile               2    4         44         4      12     66      576                     8.7
+//   Q4WithLeastTile      2    4         44         8      24     82      640                     7.8
+//   Q4Group128Tile       3    8         88         8       6    113     1056                     9.3
+//   Q8Tile               3    4         56         4      12     79     1088                    13.8
+//
+// A multiprocessor of an H100 reads 15 bytes a cycle and issues 4 instructions: that takes half of them at most.
+#pragma once
+
+#include "tile/cuda/matvec.h"
+#include "tile/cuda/ptx/cvt.h"
+#include "tile/cuda/ptx/math.h"
+
+namespace weft::tile {
+
+#if WEFT_SM >= 80
+// A lane's 8 integers of a fragment become the four registers of a product: register i has its lower number in the low
+// half.
+
+// Integers of 4 bits less kOffset, in one word: number i of the low halves at bit 4 i, of the high halves 16 above. As
+// the lowest bits of a bf16 number from 128 on they count in ones.
+template <int kOffset>
+struct Nibbles {
+  static constexpr int kWords = 1;
+  WEFT_INLINE static void unpack(const u32* words, u32 (&a)[4]) {
+    static_assert(kOffset >= 0 && kOffset <= 15);
+    constexpr u32 kOne = 0x3f803f80u, kBack = (0xc300u + kOffset) * 0x10001u;  // -(128 + kOffset)
+    WEFT_UNROLL
+    for (int i = 0; i < 4; ++i)
+      a[i] = ptx::multiply_add_bf16x2(ptx::and_or(words[0] >> 4 * i, 0x000f000fu, 0x43004300u), kOne, kBack);
+  }
+};
+// Two's complement of 8 bits, in two words: registers 2 w and 2 w + 1 have bytes 0 and 2, and 1 and 3, of word w. The
+// lowest 7 bits and the highest one become two bf16 numbers from 128 on; their difference is the integer.
+struct Int8s {
+  static constexpr int kWords = 2;
+  WEFT_INLINE static void unpack(const u32* words, u32 (&a)[4]) {
+    constexpr u32 kMinusOne = 0xbf80bf80u;
+    WEFT_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const u32 bytes = words[i / 2] >> 8 * (i % 2);
+      a[i] = ptx::multiply_add_bf16x2(ptx::and_or(bytes, 0x00800080u, 0x43004300u), kMinusOne,
+                                      ptx::and_or(bytes, 0x007f007fu, 0x43004300u));
+    }
+  }
+};
+
+template <int words>
+struct alignas(4 * words) Words {
+  u32 word[words];
+};
+
+// kGroups: groups of columns with a scale each; kHasLeast: and a least value, to which the scaled integer is added.
+template <class Integers, int kColumns, int kGroups, bool kHasLeast>
+struct QuantisedTile {
+  static constexpr int kCols = kColumns, kFragments = kCols / 16, kOfGroup = kFragments / kGroups;
+  static constexpr int kWords = kFragments * Integers::kWords;  // of a lane
+  static constexpr int kScaleWords = kGroups * (kHasLeast ? 2 : 1);
+  static constexpr int kIntegerBytes = 128 * kWords, kBytes = kIntegerBytes + 32 * kScaleWords;
+  static_assert(kWords % 4 == 0 && kFragments % kGroups == 0);
+
+  struct Sums {
+    float of[4] = {};
+    WEFT_INLINE float operator[](int i) const { return of[i]; }
+  };
+
+  template <int kRows>
+  WEFT_INLINE static void multiply(int lane, const u8* pieces, int count, const bf16* x, Sums& sums) {
+    const u8* integers = pieces + 16 * lane;
+    const u8* scales = pieces + kIntegerBytes + 4 * kScaleWords * (lane / 4);
+    WEFT_NO_UNROLL
+    for (int i = 0; i < count; ++i, integers += kBytes, scales += kBytes, x += kCols) {
+      u32 words[kWords];
+      load_words(integers, words);
+      const Words<kScaleWords> of_rows = *reinterpret_cast<const Words<kScaleWords>*>(scales);
+      Bytes8 b[kFragments];
+      WEFT_UNROLL
+      for (int f = 0; f < kFragments; ++f) b[f] = *reinterpret_cast<const Bytes8*>(x + 16 * f);
+      WEFT_UNROLL
+      for (int group = 0; group < kGroups; ++group) {
+        float product[4] = {}, total[4] = {};  // the latter: of x, in every row
+        WEFT_UNROLL
+        for (int f = group * kOfGroup; f < (group + 1) * kOfGroup; ++f) {
+          u32 a[4];
+          Integers::unpack(words + f * Integers::kWords, a);
+          ptx::mma_m16n8k16_bf16(product, a, b[f].word[0], b[f].word[1]);
+          if constexpr (kHasLeast) {
+            const u32 ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+            ptx::mma_m16n8k16_bf16(total, ones, b[f].word[0], b[f].word[1]);
+          }
+        }
+        add<kRows>(of_rows.word[group * (kHasLeast ? 2 : 1)], product, sums);
+        if constexpr (kHasLeast) add<kRows>(of_rows.word[group * 2 + 1], total, sums);
+      }
+    }
+  }
+
+  WEFT_INLINE static void read(const u8* piece, int row, int column, float (&to)[4]) {
+    const int lane = row % 8 * 4 + column % 16 / 4, half = row / 8;
+    // A lane's words lie in runs of 4, those of all lanes one behind the other.
+    const int first = column / 16 * Integers::kWords;
+    const u32* const words = reinterpret_cast<const u32*>(piece + 512 * (first / 4) + 16 * lane) + first % 4;
+    u32 a[4];
+    Integers::unpack(words, a);
+    const u32* const scales = reinterpret_cast<const u32*>(piece + kIntegerBytes + 4 * kScaleWords * (row % 8)) +
+                              column / 16 / kOfGroup * (kHasLeast ? 2 : 1);
+    const float scale = ptx::from_fp16(static_cast<u16>(scales[0] >> 16 * half));
+    const float least = kHasLeast ? ptx::from_fp16(static_cast<u16>(scales[kHasLeast ? 1 : 0] >> 16 * half)) : 0.f;
+    WEFT_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const u32 two = half == 0 ? a[2 * i] : a[2 * i + 1];
+      to[2 * i] = ptx::multiply_add(scale, ptx::from_bits(two << 16), least);
+      to[2 * i + 1] = ptx::multiply_add(scale, ptx::from_bits(two & 0xffff0000u), least);
+    }
+  }
+
+ private:
+  WEFT_INLINE static void load_words(const u8* integers, u32 (&words)[kWords]) {
+    WEFT_UNROLL
+    for (int i = 0; i < kWords / 4; ++i) {
+      const Bytes16 loaded = *reinterpret_cast<const Bytes16*>(integers + 512 * i);
+      WEFT_UNROLL
+      for (int j = 0; j < 4; ++j) words[4 * i + j] = loaded.word[j];
+    }
+  }
+  // factors: fp16 numbers of rows g and g + 8.
+  template <int kRows>
+  WEFT_INLINE static void add(u32 factors, const float (&products)[4], Sums& sums) {
+    const float factor[2] = {ptx::from_fp16(static_cast<u16>(factors)),
+                             ptx::from_fp16(static_cast<u16>(factors >> 16))};
+    WEFT_UNROLL
+    for (int i = 0; i<4; i += kRows> 1 ? 1 : 2)  // a single row of x is an even column
+      sums.of[i] = ptx::multiply_add(factor[i / 2], products[i], sums.of[i]);
+  }
+};
+
+using Q8Tile = QuantisedTile<Int8s, 64, 2, false>;                // Q8_0
+using Q4Tile = QuantisedTile<Nibbles<8>, 64, 2, false>;           // Q4_0
+using Q4WithLeastTile = QuantisedTile<Nibbles<0>, 64, 2, true>;   // Q4_1
+using Q4Group128Tile = QuantisedTile<Nibbles<8>, 128, 1, false>;  // Q4_G128
+static_assert(Q8Tile::kBytes == 1088 && Q4Tile::kBytes == 576 && Q4WithLeastTile::kBytes == 640 &&
+              Q4Group128Tile::kBytes == 1056);
+#endif
+
+}  // namespace weft::tile
