@@ -87,12 +87,19 @@ struct TaggedEdge {
   // As PlainCells, again and again until all are of this phase. False once limit_ns have gone by.
   template <int count>
   WEFT_INLINE bool read(const Cell* cells, const int (&at)[count], u32 phase, float (&x)[count][2]) const {
+    return read_where<count>(
+        cells, [&](int i) { return at[i]; }, phase, x);
+  }
+  // The same, of at(i): asked at every look, so that it need not take registers in between.
+  template <int count, class At>
+  WEFT_INLINE bool read_where(const Cell* cells, const At& at, u32 phase, float (&x)[count][2]) const {
     u64 loaded[count][2];
     for (Patience patience(limit_ns);;) {
       WEFT_UNROLL
       for (int i = 0; i < count; ++i) {
+        const int own = at(i);
         loaded[i][0] = loaded[i][1] = static_cast<u64>(phase) << 32;
-        if (at[i] >= 0) ptx::load_relaxed(cells + at[i], loaded[i]);
+        if (own >= 0) ptx::load_relaxed(cells + own, loaded[i]);
       }
       bool are_there = true;
       WEFT_UNROLL

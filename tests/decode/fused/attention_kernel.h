@@ -16,6 +16,7 @@ struct AttentionKernelArgs {
   unsigned long long *sums = nullptr, *states = nullptr, *attended = nullptr;
   int num_sums = 0, rows = 0;  // rows: of the step
   int workers = 0, entry_bytes = 0;
+  int shares = 1;      // of a cell's states: warps that would merge it
   unsigned phase = 0;  // of the sums; states have the next, attended the one behind it
   unsigned long long limit_ns = 0;
   unsigned* gave_up = nullptr;  // [workers]

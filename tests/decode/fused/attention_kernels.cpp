@@ -34,20 +34,34 @@ struct AttentionKernel {
     bool ok = true;
     for (int i = begin; i < end; ++i) {
       ptx::mbarrier_wait(full, static_cast<u32>(i - begin) % 2);
-      ok = ok && attend_item<T, kDim, kKeys>(args.attend, args.items[i], ptx::shared_memory(), edge,
-                                             PhaseCells<const u64>{args.sums, args.phase},
-                                             PhaseCells<u64>{args.states, args.phase + 1});
+      const AttendItem<T, kDim, kKeys, Edge> of(args.attend, args.items[i], ptx::shared_memory(), edge);
+      ok = ok && of.make_heads(PhaseCells<const u64>{args.sums, args.phase}, 0, of.num_heads());
+      ptx::warp_sync();
+      if (ok) of.attend(PhaseCells<u64>{args.states, args.phase + 1});
       ptx::warp_sync();
       if (ptx::lane() == 0) ptx::mbarrier_arrive(empty);
     }
     const int cells = args.merge.num_qo_heads * kDim / 16;
-    for (int unit = worker; ok && unit < cells * args.rows; unit += args.workers) {
-      const int cell = unit % cells;
-      ok = merge_cell<2>(args.merge, edge, PhaseCells<const u64>{args.states, args.phase + 1},
-                         PhaseCells<u64>{args.attended, args.phase + 2}, unit / cells, cell / (kDim / 16),
-                         cell % (kDim / 16));
-    }
+    for (int unit = worker; ok && unit < cells * args.rows; unit += args.workers)
+      ok = merge(unit / cells, unit % cells / (kDim / 16), unit % (kDim / 16));
     if (!ok && ptx::lane() == 0) args.gave_up[worker] = 1;
+  }
+
+  // By one warp, which takes the shares of several one after another.
+  bool merge(int row, int head, int part) const {
+    const PhaseCells<const u64> states{args.states, args.phase + 1};
+    const PhaseCells<u64> attended{args.attended, args.phase + 2};
+    if (args.shares == 1) return merge_cell(args.merge, edge, states, attended, row, head, part);
+    MergedPair* const of_lanes = reinterpret_cast<MergedPair*>(ptx::shared_memory());
+    for (int share = 0; share < args.shares; ++share) {
+      MergedPair merged;
+      if (!merge_share<1>(args.merge, edge, states, row, head, part, {share, args.shares}, merged)) return false;
+      if (ptx::lane() < 8) of_lanes[8 * share + ptx::lane()] = merged;
+    }
+    ptx::warp_sync();
+    write_cell<Edge>(args.merge, attended, row, head, part, of_lanes, args.shares);
+    ptx::warp_sync();
+    return true;
   }
 
   void copy(const CardItem& item, u32 round) const {

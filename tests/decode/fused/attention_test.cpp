@@ -103,6 +103,7 @@ class OnCard {
       simt::run(memory_, launch, call);
   }
   int absent = 0;  // CTAs, the last ones
+  void share_states(int warps) { args_.shares = warps; }
   void limit(uint64_t ns) { args_.limit_ns = ns; }
   std::span<const unsigned> gave_up() const { return gave_up_; }
 
@@ -221,11 +222,16 @@ class OnCard {
   std::span<unsigned> gave_up_;
 };
 
-void expect_attention(const AttentionShape& shape, bool heads_first = false, bool in_all_orders = false) {
+struct How {
+  bool heads_first = false, in_all_orders = false;
+  int shares = 1;
+};
+void expect_attention(const AttentionShape& shape, const How& how = {}) {
   const AttentionData data(shape);
-  OnCard card(data, heads_first);
+  OnCard card(data, how.heads_first);
+  card.share_states(how.shares);
   const std::vector<uint16_t> before[2] = {card.pool(false), card.pool(true)};
-  card.run(in_all_orders);
+  card.run(how.in_all_orders);
   const std::vector<Near> expected = attended_by(data);
   const std::vector<float> attended = card.attended();
   ASSERT_EQ(attended.size(), expected.size());
@@ -369,7 +375,14 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FusedAttentionOf, ::testing::ValuesIn(cases()),
 
 TEST(FusedAttention, IsTheSameInAllOrdersAndWithHeadsFirst) {
   expect_attention({.head_dim = 64, .num_qo_heads = 4, .num_kv_heads = 2, .requests = {{2, 70}, {1, 5}}, .pairs = 32},
-                   true, true);
+                   {.heads_first = true, .in_all_orders = true});
+}
+
+TEST(FusedAttention, MergesInSharesOfSeveralWarps) {
+  for (const int shares : {2, 3, 8})
+    expect_attention(
+        {.head_dim = 64, .num_qo_heads = 4, .num_kv_heads = 2, .requests = {{1, 900}, {1, 5}}, .pairs = 32},
+        {.shares = shares});
 }
 
 // One key takes all where logits are this large: rows of states that are further apart than floats are.

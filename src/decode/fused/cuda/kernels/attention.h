@@ -5,7 +5,13 @@
 //   // a warp that copies; its lane 0 has acquired the entry, which expects item_copy_bytes(item, kDim)
 //   copy_item<kDim>(args, item, entry, full);
 //   // the warp that the entry belongs to, once it is there; then it releases the entry
-//   attend_item<bf16, kDim, kKeys>(args, item, entry, edge, {sums, phase}, {states, phase + 1});
+//   const AttendItem<bf16, kDim, kKeys, Edge> of(args, item, entry, edge);
+//   if (!of.make_heads({sums, phase}, 0, of.num_heads())) return give_up();
+//   ptx::warp_sync();
+//   of.attend({states, phase + 1});
+//
+// Heads come from other CTAs, a trip to memory for each few of them: where warps have no item of their own, they may
+// make some of another's, with barriers of all of them behind the copies and before attend().
 //
 // What the item's rows bring themselves is in no cache yet: the warp makes these keys and values from the sums, rounds
 // them as the cache does, stores them into their rows of the entry, and those of the item's own rows into the cache.
@@ -76,9 +82,9 @@ WEFT_INLINE void copy_item(const AttendArgs& args, const CardItem& item, u8* ent
 template <class T, int kDim, int kKeys, class Edge>
 class AttendItem {
   using Cell = typename Edge::Cell;
-  static constexpr int kGroups = kKeys / 16;                                        // of keys, a product's depth
-  static constexpr int kSlice = kDim % 64 == 0 ? 64 : kDim % 32 == 0 ? 32 : 16;     // of outputs, at a time
-  static constexpr int kHeads = HeadUnits<kDim>::kOfLane > 1 ? 1 : 2, kPieces = 2;  // that are on their way at once
+  static constexpr int kGroups = kKeys / 16;               // of keys, a product's depth
+  static constexpr int kSlice = kDim % 32 == 0 ? 32 : 16;  // of outputs, at a time
+  static constexpr int kPieces = 2;                        // of a sum, on their way at once
 
  public:
   WEFT_INLINE AttendItem(const AttendArgs& args, const CardItem& item, u8* entry, const Edge& edge)
@@ -89,35 +95,16 @@ class AttendItem {
         group_(args.heads.num_qo_heads / args.heads.num_kv_heads),
         num_rows_((item.row_end - item.row_begin) * group_) {}
 
-  // False once the edge's limit has gone by.
-  WEFT_INLINE bool run(PhaseCells<const Cell> sums, PhaseCells<Cell> states) const {
-    if (!make_own(sums)) return false;
-    ptx::warp_sync();
-    float scores[1][2 * kGroups][4] = {};
-    multiply_keys(scores[0]);
-    const float to_log2 = to_log2_of(args_.scale, args_.soft_cap);
-    finish_scores(scores[0]);
-    tile::RowState state[1] = {tile::RowState::empty()};
-    float shrink[1][2];
-    tile::follow_maxima(state, scores, to_log2, shrink);
-    tile::exponentiate(state, scores, to_log2);
-    write_sums(state[0], states);
-    u32 probabilities[kGroups][4];
-    WEFT_UNROLL
-    for (int g = 0; g < kGroups; ++g) WEFT_UNROLL
-    for (int i = 0; i < 4; ++i)
-      probabilities[g][i] = tile::pack<T>(scores[0][2 * g + i / 2][i % 2 * 2], scores[0][2 * g + i / 2][i % 2 * 2 + 1]);
-    WEFT_NO_UNROLL
-    for (int column = 0; column < kDim; column += kSlice) multiply_values(probabilities, column, states);
-    ptx::fence_async_shared();  // copies follow what was stored here
-    return true;
+  // What make_heads makes: the item's queries, and keys and values of the step's own rows.
+  WEFT_INLINE int num_heads() const {
+    const int own = item_.kv_end - item_.own_begin();
+    return num_rows_ + 2 * (own > 0 ? own : 0);
   }
-
- private:
-  // The item's queries, and keys and values of the step's own rows.
-  WEFT_INLINE bool make_own(PhaseCells<const Cell> sums) const {
+  // Heads [begin, end) of them; the entry is the item's, and its copies are there. False once the edge's limit has gone
+  // by.
+  template <int kHeads = 1>
+  WEFT_INLINE bool make_heads(PhaseCells<const Cell> sums, int begin, int end) const {
     const HeadArgs& heads = args_.heads;
-    const int own = item_.kv_end > item_.own_begin() ? item_.kv_end - item_.own_begin() : 0;
     const auto head_of = [&](int i) -> HeadOfRow {
       if (i < num_rows_)
         return {item_.row_begin + i / group_, (item_.kv_head * group_ + i % group_) * kDim, heads.q_norm, true};
@@ -140,9 +127,32 @@ class AttendItem {
       u8* const cached = cached_head(is_key ? args_.k : args_.v, place_of(args_, item_, token), item_.kv_head);
       reinterpret_cast<u32*>(cached)[column / 2] = pair;
     };
-    return make_heads<kDim, kHeads, kPieces>(heads, edge_, sums.cells, sums.phase, num_rows_ + 2 * own, head_of, write);
+    const bool are_there =
+        fused::make_heads<kDim, kHeads, kPieces>(heads, edge_, sums.cells, sums.phase, begin, end, head_of, write);
+    ptx::fence_async_shared();  // before the copies that the entry holds next
+    return are_there;
+  }
+  // Once all heads are there.
+  WEFT_INLINE void attend(PhaseCells<Cell> states) const {
+    float scores[1][2 * kGroups][4] = {};
+    multiply_keys(scores[0]);
+    const float to_log2 = to_log2_of(args_.scale, args_.soft_cap);
+    finish_scores(scores[0]);
+    tile::RowState state[1] = {tile::RowState::empty()};
+    float shrink[1][2];
+    tile::follow_maxima(state, scores, to_log2, shrink);
+    tile::exponentiate(state, scores, to_log2);
+    write_sums(state[0], states);
+    u32 probabilities[kGroups][4];
+    WEFT_UNROLL
+    for (int g = 0; g < kGroups; ++g) WEFT_UNROLL
+    for (int i = 0; i < 4; ++i)
+      probabilities[g][i] = tile::pack<T>(scores[0][2 * g + i / 2][i % 2 * 2], scores[0][2 * g + i / 2][i % 2 * 2 + 1]);
+    WEFT_NO_UNROLL
+    for (int column = 0; column < kDim; column += kSlice) multiply_values(probabilities, column, states);
   }
 
+ private:
   // Rows of the entry that hold keys: [first_held(), tokens).
   WEFT_INLINE int first_held() const { return item_.first_seen - item_.kv_begin; }
   WEFT_INLINE bool has_keys(int group) const { return 16 * group < entry_.tokens && 16 * group + 16 > first_held(); }
@@ -242,12 +252,6 @@ class AttendItem {
   const ItemEntry<kDim> entry_;
   const int group_, num_rows_;  // rows: pairs of a row and a query head
 };
-
-template <class T, int kDim, int kKeys, class Edge>
-WEFT_INLINE bool attend_item(const AttendArgs& args, const CardItem& item, u8* entry, const Edge& edge,
-                             PhaseCells<const typename Edge::Cell> sums, PhaseCells<typename Edge::Cell> states) {
-  return AttendItem<T, kDim, kKeys, Edge>(args, item, entry, edge).run(sums, states);
-}
 #endif
 
 }  // namespace weft::decode::fused

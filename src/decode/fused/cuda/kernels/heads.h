@@ -164,26 +164,26 @@ WEFT_INLINE void finish_head(const HeadArgs& args, const HeadOfRow& of, const He
   }
 }
 
-// `count` heads, by a warp: head_of(i) says which, and write(i, column of the head, two neighbours) is called by the
-// lane that has these. kHeads of each group of lanes are on their way at once, kPieces of each column. `sums`: cells
+// Heads [begin, end), by a warp: head_of(i) says which, and write(i, column of the head, two neighbours) is called by
+// the lane that has these. kHeads of each group of lanes are on their way at once, kPieces of each column. `sums`: cells
 // [slot, row, 16]. False once the edge's limit has gone by; all lanes call.
 template <int kDim, int kHeads, int kPieces, class Edge, class HeadOf, class Write>
 WEFT_INLINE bool make_heads(const HeadArgs& args, const Edge& edge, const typename Edge::Cell* sums, u32 phase,
-                            int count, const HeadOf& head_of, const Write& write) {
+                            int begin, int end, const HeadOf& head_of, const Write& write) {
   using Units = HeadUnits<kDim>;
   constexpr int kPairs = 2 * Units::kOfLane;  // of a head, in a lane
   WEFT_NO_UNROLL
-  for (int first = 0; first < count; first += kHeads * Units::kSide) {
+  for (int first = begin; first < end; first += kHeads * Units::kSide) {
     HeadOfRow of[kHeads];
     int columns[kHeads * kPairs], pieces = 0;
     WEFT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       const int index = first + h * Units::kSide + ptx::lane() / Units::kLanes;
-      of[h] = head_of(index < count ? index : first);
+      of[h] = head_of(index < end ? index : first);
       HeadNumbers<kDim>::prefetch(args, of[h]);
       WEFT_UNROLL
       for (int p = 0; p < kPairs; ++p) {
-        const bool is_there = index < count && Units::is_there(p / 2);
+        const bool is_there = index < end && Units::is_there(p / 2);
         int& column = columns[h * kPairs + p];
         column = is_there ? of[h].column + Units::column(args, p / 2, p % 2) : -1;
         const int own = is_there ? pieces_of(args, column) : 0;
@@ -211,16 +211,17 @@ WEFT_INLINE bool make_heads(const HeadArgs& args, const Edge& edge, const typena
       }
     }
     if (ptx::ballot(!are_there) != 0) return false;
-    HeadNumbers<kDim> numbers[kHeads];
-    WEFT_UNROLL
-    for (int h = 0; h < kHeads; ++h) numbers[h].load(args, of[h]);
     WEFT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
-      const int index = first + h * Units::kSide + ptx::lane() / Units::kLanes;
-      finish_head<kDim>(args, of[h], numbers[h], x[h]);
+      // Computed again, as are the head's place and norm: they took registers while the warp waits.
+      const int index = ptx::opaque(first + h * Units::kSide) + ptx::lane() / Units::kLanes;
+      const HeadOfRow same = head_of(index < end ? index : first);
+      HeadNumbers<kDim> numbers;
+      numbers.load(args, same);
+      finish_head<kDim>(args, same, numbers, x[h]);
       WEFT_UNROLL
       for (int p = 0; p < kPairs; ++p)
-        if (index < count && Units::is_there(p / 2)) {
+        if (index < end && Units::is_there(p / 2)) {
           const float two[2] = {x[h][p / 2][p % 2 * 2], x[h][p / 2][p % 2 * 2 + 1]};
           write(index, Units::column(args, p / 2, p % 2), two);
         }

@@ -4,7 +4,14 @@
 //
 //   merge_cell(args, edge, {states, phase}, {attended, phase + 1}, row, head, part);   // part: of head_dim / 16
 //
-// A row's bits follow from its list of states, which is the same whatever stands beside it.
+// Long lists have several warps for a cell, each a share of the states:
+//
+//   if (!merge_share(args, edge, {states, phase}, row, head, part, {share, shares}, merged)) return give_up();
+//   if (lane < 8) of_warps[share * 8 + lane] = merged;  sync();
+//   write_cell<Edge>(args, {attended, phase + 1}, row, head, part, of_warps, shares);   // one of them
+//
+// A row's bits follow from its list of states, which is the same whatever stands beside it, and from the number of
+// shares.
 #pragma once
 
 #include "decode/fused/cuda/kernels/attention.h"
@@ -13,7 +20,7 @@ namespace weft::decode::fused {
 
 #if WEFT_SM >= 90
 // Of two columns, relative to the largest score.
-struct MergedPair {
+struct alignas(16) MergedPair {
   float largest = ptx::from_bits(0xff800000u), total = 0, x[2] = {};
 
   // What is NaN stays so: it has no largest score, and weighs NaN.
@@ -27,32 +34,39 @@ struct MergedPair {
   }
 };
 
-// Cell `part` of the head, [16], of cells [cell, row, 16]. False once the edge's limit has gone by. All lanes call.
-template <int kAtOnce = 8, class Edge>
-WEFT_INLINE bool merge_cell(const MergeArgs& args, const Edge& edge, PhaseCells<const typename Edge::Cell> states,
-                            PhaseCells<typename Edge::Cell> attended, int row, int head, int part) {
+// One of the warps that merge a cell.
+struct MergeShare {
+  int index, count;
+};
+
+// Of cell `part` of the head: lane i of the first eight has columns 2i and 2i + 1 of the share's states. False once the
+// edge's limit has gone by. All lanes call.
+template <int kAtOnce = 4, class Edge>
+WEFT_INLINE bool merge_share(const MergeArgs& args, const Edge& edge, PhaseCells<const typename Edge::Cell> states,
+                             int row, int head, int part, MergeShare share, MergedPair& merged) {
   const int group = args.num_qo_heads / args.num_kv_heads, list = row * args.num_kv_heads + head / group;
   const int begin = args.state_indptr[list], end = args.state_indptr[list + 1];
   const int lane = ptx::lane(), cells_of_state = args.head_dim + 2, column = 16 * part + lane % 8 * 2;
   const float to_log2 = to_log2_of(args.scale, args.soft_cap);
-  MergedPair merged;
+  merged = MergedPair{};
   bool are_there = true;
   WEFT_NO_UNROLL
-  for (int first = begin + lane / 8; first < end; first += 4 * kAtOnce) {
-    int cells[2 * kAtOnce];
+  for (int first = begin + 4 * kAtOnce * share.index + lane / 8; first < end; first += 4 * kAtOnce * share.count) {
+    int of_state[kAtOnce];  // its first cell; -1: there are fewer
     WEFT_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
-      const bool is_one = first + 4 * i < end;
-      const int at = is_one ? (args.states[first + 4 * i] + head % group) * cells_of_state : -1;
-      cells[2 * i] = is_one ? at + column : -1;
-      cells[2 * i + 1] = is_one ? at + args.head_dim : -1;
-    }
+    for (int i = 0; i < kAtOnce; ++i)
+      of_state[i] = first + 4 * i < end ? (args.states[first + 4 * i] + head % group) * cells_of_state : -1;
+    // Its columns, and its two numbers.
+    const auto at = [&](int i) {
+      const int cell = ptx::opaque(of_state[i / 2]);
+      return cell < 0 ? -1 : cell + (i % 2 == 0 ? column : args.head_dim);
+    };
     float x[2 * kAtOnce][2];
-    are_there = edge.read(states.cells, cells, states.phase, x);
+    are_there = edge.template read_where<2 * kAtOnce>(states.cells, at, states.phase, x);
     if (!are_there) break;
     WEFT_UNROLL
     for (int i = 0; i < kAtOnce; ++i)
-      if (cells[2 * i] >= 0) merged.add(x[2 * i + 1][0], x[2 * i + 1][1], x[2 * i], to_log2);
+      if (of_state[i] >= 0) merged.add(x[2 * i + 1][0], x[2 * i + 1][1], x[2 * i], to_log2);
   }
   if (ptx::ballot(!are_there) != 0) return false;
   WEFT_UNROLL
@@ -61,11 +75,40 @@ WEFT_INLINE bool merge_cell(const MergeArgs& args, const Edge& edge, PhaseCells<
     const float x[2] = {ptx::shuffle_xor(merged.x[0], mask), ptx::shuffle_xor(merged.x[1], mask)};
     merged.add(score, sum, x, to_log2);
   }
-  if (lane >= 8) return true;
+  return true;
+}
+
+// Into cells [cell, row, 16], by the first eight lanes.
+template <class Edge>
+WEFT_INLINE void write_pair(const MergeArgs& args, PhaseCells<typename Edge::Cell> attended, int row, int head,
+                            int part, const MergedPair& merged) {
+  const int lane = ptx::lane();
+  if (lane >= 8) return;
   const float factor = merged.total == 0.f ? 0.f : 1.f / merged.total;
   const float two[2] = {merged.x[0] * factor, merged.x[1] * factor};
   const int cell = head * (args.head_dim / 16) + part;
   Edge::write(attended.cells + (static_cast<i64>(cell) * args.rows + row) * 16 + lane * 2, two, attended.phase);
+}
+
+// Of all shares, [shares, 8], in their order.
+template <class Edge>
+WEFT_INLINE void write_cell(const MergeArgs& args, PhaseCells<typename Edge::Cell> attended, int row, int head,
+                            int part, const MergedPair* of_lanes, int shares) {
+  MergedPair merged = of_lanes[ptx::lane() % 8];
+  for (int share = 1; share < shares; ++share) {
+    const MergedPair next = of_lanes[8 * share + ptx::lane() % 8];
+    merged.add(next.largest, next.total, next.x, to_log2_of(args.scale, args.soft_cap));
+  }
+  write_pair<Edge>(args, attended, row, head, part, merged);
+}
+
+// The whole cell by one warp.
+template <int kAtOnce = 4, class Edge>
+WEFT_INLINE bool merge_cell(const MergeArgs& args, const Edge& edge, PhaseCells<const typename Edge::Cell> states,
+                            PhaseCells<typename Edge::Cell> attended, int row, int head, int part) {
+  MergedPair merged;
+  if (!merge_share<kAtOnce>(args, edge, states, row, head, part, {0, 1}, merged)) return false;
+  write_pair<Edge>(args, attended, row, head, part, merged);
   return true;
 }
 #endif
