@@ -70,6 +70,50 @@ AttentionItems items_of(const AttentionShape& shape, int workers) {
   return items;
 }
 
+TEST(AttentionTables, ListWhatARowSeesInTheOrderOfKeys) {
+  const AttentionShape shape{
+      .head_dim = 64, .num_qo_heads = 8, .num_kv_heads = 2, .requests = {{1, 3}, {2, 131}}, .window = 67};
+  AttentionItems items;
+  items.requests = {{0, 1, 3}, {1, 2, 131}};
+  const auto add = [&](int request, int row_begin, int row_end, int head, int kv_begin, int kv_end) {
+    items.items.push_back({request, row_begin, row_end, head, head + 1, kv_begin, kv_end, items.num_states});
+    items.num_states += (row_end - row_begin) * shape.group();
+  };
+  add(1, 1, 3, 0, 128, 131);
+  add(1, 1, 3, 0, 0, 64);  // of which its second row sees nothing
+  add(1, 1, 3, 1, 64, 128);
+  add(0, 0, 1, 0, 0, 3);
+  add(1, 1, 3, 0, 64, 128);
+  items.worker_indptr = {0, 2, 5};
+  const AttentionTables tables = attention_tables(items, testing::SomeStep(shape.requests).step,
+                                                  {shape.num_kv_heads, shape.group(), shape.window});
+  EXPECT_EQ(tables.worker_indptr, items.worker_indptr);
+  EXPECT_EQ(tables.state_indptr, (std::vector<int32_t>{0, 1, 1, 4, 5, 7, 8}));
+  EXPECT_EQ(tables.states, (std::vector<int32_t>{24, 8, 28, 0, 16, 32, 4, 20}));
+  EXPECT_EQ(tables.pages.size(), 1u + 9u);
+  const CardItem &last = tables.items[0], &first = tables.items[1], &short_one = tables.items[3];
+  EXPECT_EQ(last.own_begin(), 129);
+  EXPECT_EQ(last.copy_begin(), 128);
+  EXPECT_EQ(last.copy_end(), 129);
+  EXPECT_EQ(last.kv_end, 131);
+  EXPECT_EQ(last.first_page, 1);
+  EXPECT_EQ(first.copy_begin(), 63);
+  EXPECT_EQ(item_copy_bytes(first, 64), 1u * 256u);
+  EXPECT_EQ(short_one.own_begin(), 2);
+  EXPECT_EQ(item_copy_bytes(short_one, 64), 2u * 256u);
+}
+
+TEST(AttentionTables, TakeItemsThatAWarpCanRunAlone) {
+  const testing::SomeStep step({{3, 9}});
+  AttentionItems items;
+  items.requests = {{0, 3, 9}};
+  items.items = {{.row_end = 3, .kv_head_end = 2, .kv_end = 9}};
+  EXPECT_THROW(attention_tables(items, step.step, {2, 4, 0}), InternalError);
+  items.items[0].kv_head_end = 1;
+  EXPECT_NO_THROW(attention_tables(items, step.step, {2, 4, 0}));
+  EXPECT_THROW(attention_tables(items, step.step, {1, 6, 0}), InternalError);
+}
+
 // A step in the machine's memory: pages anywhere in a pool, of which all that no row sees is NaN, and cells that hold an
 // older phase.
 class OnCard {
@@ -314,6 +358,14 @@ std::vector<Case> cases() {
         .q_norm = true,
         .k_norm = true,
         .bias = true}},
+      {"normOfHugeSums",
+       {.head_dim = 64,
+        .num_qo_heads = 4,
+        .num_kv_heads = 1,
+        .requests = {{2, 40}},
+        .pairs = 32,
+        .q_norm = true,
+        .query_size = 1e25f}},
       {"large",
        {.head_dim = 256,
         .num_qo_heads = 4,

@@ -15,7 +15,8 @@
 //
 // What the item's rows bring themselves is in no cache yet: the warp makes these keys and values from the sums, rounds
 // them as the cache does, stores them into their rows of the entry, and those of the item's own rows into the cache.
-// Rows of the entry that hold nothing are not read: a lane that would read one reads another, and its key is hidden.
+// Rows of the entry that hold no key are not read, as 0 times a value that is NaN would be: a lane that would read one
+// reads another, which is hidden. Queries that are none give scores that nobody reads.
 //
 // A row's bits follow from its own keys and from where the item begins, not from the rows beside it. What is not finite
 // among values may reach all rows of the item, as 0 times it is NaN; they are of one request.
@@ -123,7 +124,7 @@ class AttendItem {
       const bool is_key = (i - num_rows_) % 2 == 0;
       u8* const to = is_key ? entry_.key(token - item_.kv_begin) : entry_.value(token - item_.kv_begin);
       reinterpret_cast<u32*>(to)[column / 2] = pair;
-      if (row < item_.row_begin || row >= item_.row_end) return;
+      if (row < item_.row_begin) return;  // another item's, which comes before
       u8* const cached = cached_head(is_key ? args_.k : args_.v, place_of(args_, item_, token), item_.kv_head);
       reinterpret_cast<u32*>(cached)[column / 2] = pair;
     };
@@ -163,8 +164,8 @@ class AttendItem {
   }
 
   WEFT_INLINE void multiply_keys(float (&scores)[2 * kGroups][4]) const {
-    const int lane = ptx::lane(), row = lane % 16 < num_rows_ ? lane % 16 : 0;
-    const ptx::SharedPlace query = ptx::shared_place(entry_.query(row) + lane / 16 * 16);
+    const int lane = ptx::lane();
+    const ptx::SharedPlace query = ptx::shared_place(entry_.query(lane % 16) + lane / 16 * 16);
     WEFT_UNROLL
     for (int g = 0; g < kGroups; g += 2) {  // two at a time, so that four products are under way
       if (!has_keys(g) && !has_keys(g + 1)) continue;
@@ -203,12 +204,11 @@ class AttendItem {
     }
   }
 
-  // Behind a state's outputs: its largest score and its sum. Where all that the row sees is NaN no score is the largest
-  // one, and the state would pass for empty.
+  // Behind a state's outputs: its largest score and its sum.
   WEFT_INLINE void write_sums(const tile::RowState& state, PhaseCells<Cell> states) const {
     WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const float sum = state.total(half), two[2] = {sum == sum ? state.maximum[half] : sum, sum};
+      const float two[2] = {state.maximum[half], state.total(half)};
       const int i = tile::fragment_row(half);
       if (tile::fragment_column() == 0 && i < num_rows_) Edge::write(state_of(states, i) + kDim, two, states.phase);
     }
