@@ -346,9 +346,10 @@ class Checker {
                        "tiles {}..{} are not in load {}, which has {}..{}", step.begin, step.end, step.id, load->begin,
                        load->end))
       return;
-    const int64_t band = step.begin / tiles.band_tiles, first = step.begin % tiles.band_tiles;
+    const int64_t band = tiles.band_of(step.begin), first = tiles.in_band(step.begin);
     const int64_t end = first + step.end - step.begin;
-    if (!found_.expect(end <= tiles.band_tiles, "tiles {}..{} are of several bands", step.begin, step.end) ||
+    if (!found_.expect(step.begin / tiles.strip_tiles() == (step.end - 1) / tiles.strip_tiles(),
+                       "tiles {}..{} are of several bands or panels", step.begin, step.end) ||
         !found_.expect(worker.columns.begin <= first * tiles.tile_cols &&
                            std::min(end * tiles.tile_cols, tiles.cols) <= worker.columns.end,
                        "tiles {}..{} multiply columns that the prologue has not made", step.begin, step.end) ||

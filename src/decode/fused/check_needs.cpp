@@ -15,32 +15,37 @@ bool needs_whole_rows(const Phase& phase, const Program& program) {
 
 }  // namespace
 
-// Rows of a matrix that a phase multiplied: pieces of their bands, one behind the other, each of the next tiles.
+// Rows of a matrix that a phase multiplied: pieces of their bands, panel by panel and one behind the other, each of the
+// next tiles.
 std::string CheckedNeeds::bands(int writer, Range rows, const std::vector<int>& contents) const {
   const Phase& phase = partition_.phases.all[static_cast<size_t>(writer)];
   const MatrixPartition& matrix = partition_.matrix_of(phase);
   if (rows.empty()) return {};
   const int64_t last = matrix.tiles.band_of_row(rows.end - 1);
-  for (int64_t band = matrix.tiles.band_of_row(rows.begin); band <= last; ++band) {
+  std::string missing;
+  for (int64_t band = matrix.tiles.band_of_row(rows.begin); band <= last && missing.empty(); ++band) {
     int64_t tiles = 0;
-    for (int slot = matrix.first_slot[static_cast<size_t>(band)];
-         slot < matrix.first_slot[static_cast<size_t>(band) + 1]; ++slot) {
+    matrix.each_slot(band, [&](int slot) {
+      if (!missing.empty()) return;
       const int id = contents[static_cast<size_t>(slot)];
-      if (id == kNothing) return fmt::format("slot {} of {} was not read", slot, to_string(phase.writes));
+      if (id == kNothing) {
+        missing = fmt::format("slot {} of {} was not read", slot, to_string(phase.writes));
+        return;
+      }
       const Content& content = memory_.content(id);
       if (content.phase != writer || content.what != band || content.begin != tiles)
-        return fmt::format(
+        missing = fmt::format(
             "slot {} of {} holds tiles {}..{} of band {}, written in phase {}; needed are tiles {} on of "
             "band {}, written in phase {}",
             slot, to_string(phase.writes), content.begin, content.end, content.what, content.phase, tiles, band,
             writer);
       tiles = content.end;
-    }
-    if (tiles != matrix.tiles.band_tiles)
-      return fmt::format("the slots of band {} of {} hold {} of its {} tiles", band, to_string(phase.writes), tiles,
-                         matrix.tiles.band_tiles);
+    });
+    if (missing.empty() && tiles != matrix.tiles.band_tiles)
+      missing = fmt::format("the slots of band {} of {} hold {} of its {} tiles", band, to_string(phase.writes), tiles,
+                            matrix.tiles.band_tiles);
   }
-  return {};
+  return missing;
 }
 
 std::string CheckedNeeds::cells(Shared shared, int writer, Range cells, const std::vector<int>& contents) const {

@@ -41,53 +41,75 @@ std::vector<int64_t> even_borders(int64_t count, int workers) {
   return borders;
 }
 
-// The first tile at or behind an even share of the bytes.
-int64_t tile_border(const TiledMatrix& tiles, int worker, int workers) {
-  const int64_t byte = border(tiles.bytes, worker, workers);
+// The first tile of the panel at or behind an even share of its bytes.
+int64_t tile_border(const TiledMatrix& tiles, int64_t panel, int worker, int workers) {
+  const int64_t byte = border(tiles.panel_bytes(), worker, workers);
+  const auto first_byte = [&](size_t part) { return tiles.parts[part].first_byte / tiles.num_panels; };
   size_t part = tiles.parts.size() - 1;
-  while (part > 0 && tiles.parts[part].first_byte > byte) --part;
+  while (part > 0 && first_byte(part) > byte) --part;
   const TiledMatrix::Part& of = tiles.parts[part];
-  return of.first_band * tiles.band_tiles + (byte - of.first_byte + of.tile_bytes - 1) / of.tile_bytes;
+  return panel * tiles.panel_tiles() + of.first_band * tiles.strip_tiles() +
+         (byte - first_byte(part) + of.tile_bytes - 1) / of.tile_bytes;
 }
 
 void number_slots(MatrixPartition& matrix, int workers) {
   const TiledMatrix& tiles = matrix.tiles;
-  // Of the segments into which bands and workers cut the line, so many begin before a tile.
+  // Of the segments into which strips and workers cut the line, so many begin before a tile.
   int32_t cuts = 0;
-  int64_t last_cut = -1, band = 0;
-  const auto begin_bands = [&](int64_t until) {  // bands that begin at or before tile `until`
-    for (; band < tiles.num_bands && band * tiles.band_tiles <= until; ++band)
-      matrix.first_slot.push_back(static_cast<int32_t>(band) + cuts);
+  int64_t last_cut = -1, strip = 0;
+  const auto begin_strips = [&](int64_t until) {  // strips that begin at or before tile `until`
+    for (; strip < tiles.num_strips() && strip * tiles.strip_tiles() <= until; ++strip)
+      matrix.first_slot.push_back(static_cast<int32_t>(strip) + cuts);
   };
   for (int w = 0; w < workers; ++w) {
     const int64_t at = matrix.borders[static_cast<size_t>(w)];
-    begin_bands(at);
+    begin_strips(at);
     const bool has_tiles = at < matrix.borders[static_cast<size_t>(w) + 1];
-    if (at % tiles.band_tiles != 0 && at != last_cut) {
+    if (at % tiles.strip_tiles() != 0 && at != last_cut) {
       ++cuts;
       last_cut = at;
     }
-    matrix.worker_slot.push_back(has_tiles ? static_cast<int32_t>(band) - 1 + cuts : -1);
+    matrix.worker_slot.push_back(has_tiles ? static_cast<int32_t>(strip) - 1 + cuts : -1);
   }
-  begin_bands(tiles.num_tiles());
-  matrix.first_slot.push_back(static_cast<int32_t>(tiles.num_bands) + cuts);
+  begin_strips(tiles.num_tiles());
+  matrix.first_slot.push_back(static_cast<int32_t>(tiles.num_strips()) + cuts);
+}
+
+// The fewest panels whose columns x_bytes hold; up to twice as many, if workers divide into them: all panels then have
+// as many.
+int64_t num_panels_of(const TiledMatrix& tiles, WeightRole role, const Machine& machine) {
+  const auto bytes_of = [&](int64_t panels) { return tiles.band_tiles / panels * tiles.tile_cols * kMostRows * 2; };
+  const auto divides = [&](int64_t panels) { return tiles.band_tiles % panels == 0; };
+  const bool is_whole = role == WeightRole::head;
+  check(bytes_of(is_whole ? 1 : tiles.band_tiles) <= machine.x_bytes, ErrorCode::invalid_argument,
+        "x_bytes = {}; {} columns of {}{}, of {} rows in bf16, have {} bytes", machine.x_bytes,
+        is_whole ? tiles.cols : tiles.tile_cols, to_string(role),
+        is_whole ? ", which is cut between bands and so has one panel" : ", which are a tile", kMostRows,
+        bytes_of(is_whole ? 1 : tiles.band_tiles));
+  int64_t fewest = 1;
+  while (!divides(fewest) || bytes_of(fewest) > machine.x_bytes) ++fewest;
+  if (fewest > machine.workers) {
+    fewest = machine.workers;
+    while (!divides(fewest)) --fewest;
+    return fewest;
+  }
+  for (int64_t panels = fewest; panels <= std::min<int64_t>(2 * fewest, tiles.band_tiles); ++panels)
+    if (divides(panels) && machine.workers % panels == 0) return panels;
+  return fewest;
 }
 
 MatrixPartition cut(const MatrixForm& form, int layer, const Machine& machine) {
-  MatrixPartition matrix{.role = form.role, .layer = layer, .tiles = tile(form, machine.tile_cols)};
-  matrix.entry_bytes = machine.entry_bytes_for(form.role);
-  const TiledMatrix& tiles = matrix.tiles;
+  TiledMatrix tiles = tile(form, machine.tile_cols);
+  const int64_t entry_bytes = machine.entry_bytes_for(form.role);
   for (const TiledMatrix::Part& part : tiles.parts)
-    check(part.tile_bytes <= matrix.entry_bytes, ErrorCode::invalid_argument,
+    check(part.tile_bytes <= entry_bytes, ErrorCode::invalid_argument,
           "entry_bytes = {}; a tile of {} has {} bytes ({} rows by {} columns of {}), and an entry holds at least one",
-          matrix.entry_bytes, to_string(form.role), part.tile_bytes, kBandRows, tiles.tile_cols,
-          weft::to_string(part.type));
-  const bool whole_bands = form.role == WeightRole::head;
-  for (int w = 0; w <= machine.workers; ++w)
-    matrix.borders.push_back(whole_bands            ? border(tiles.num_bands, w, machine.workers) * tiles.band_tiles
-                             : w == machine.workers ? tiles.num_tiles()
-                                                    : tile_border(tiles, w, machine.workers));
-  number_slots(matrix, machine.workers);
+          entry_bytes, to_string(form.role), part.tile_bytes, kBandRows, tiles.tile_cols, weft::to_string(part.type));
+  tiles.num_panels = num_panels_of(tiles, form.role, machine);
+  MatrixPartition matrix = deal(std::move(tiles), machine.workers, form.role == WeightRole::head);
+  matrix.role = form.role;
+  matrix.layer = layer;
+  matrix.entry_bytes = entry_bytes;
   return matrix;
 }
 
@@ -116,6 +138,21 @@ int64_t Machine::entry_bytes_for(WeightRole role) const {
   for (const auto& [of, bytes] : entry_bytes_of)
     if (of == role) return bytes;
   return entry_bytes;
+}
+
+MatrixPartition deal(TiledMatrix tiles, int workers, bool whole_bands) {
+  MatrixPartition matrix{.tiles = std::move(tiles)};
+  const TiledMatrix& of = matrix.tiles;
+  for (int64_t panel = 0; panel < of.num_panels; ++panel) {
+    const auto first_worker = [&](int64_t p) { return static_cast<int>(workers * p / of.num_panels); };
+    const int first = first_worker(panel), count = first_worker(panel + 1) - first;
+    for (int w = 0; w < count; ++w)
+      matrix.borders.push_back(whole_bands ? border(of.num_strips(), first + w, workers) * of.strip_tiles()
+                                           : tile_border(of, panel, w, count));
+  }
+  matrix.borders.push_back(of.num_tiles());
+  number_slots(matrix, workers);
+  return matrix;
 }
 
 const MatrixPartition& Partition::matrix_of(const Phase& phase) const {
@@ -173,9 +210,9 @@ std::string to_string(const Partition& partition) {
   std::string text = fmt::format("{} workers, rings of {} bytes in entries of at most {}; layers repeat after {}\n",
                                  machine.workers, machine.ring_bytes, machine.max_entries, partition.period);
   const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{:<20}  {:>14}  {:>6}  {:>12}  {:>7}  {:>7}  {:>15}  {:>14}  {:>6}  {:>7}\n", "matrix",
-                 "rows x columns", "types", "bytes", "tiles", "a band", "tiles a worker", "bytes a worker", "cuts",
-                 "entry");
+  fmt::format_to(out, "{:<20}  {:>14}  {:>6}  {:>12}  {:>7}  {:>7}  {:>6}  {:>15}  {:>14}  {:>6}  {:>7}\n", "matrix",
+                 "rows x columns", "types", "bytes", "tiles", "a band", "panels", "tiles a worker", "bytes a worker",
+                 "cuts", "entry");
   for (const MatrixPartition& matrix : partition.matrices) {
     const TiledMatrix& tiles = matrix.tiles;
     int64_t fewest = tiles.num_tiles(), most = 0, most_bytes = 0;
@@ -188,11 +225,11 @@ std::string to_string(const Partition& partition) {
     for (const TiledMatrix::Part& part : tiles.parts)
       types += fmt::format("{}{}", types.empty() ? "" : "+", weft::to_string(part.type));
     fmt::format_to(
-        out, "{:<20}  {:>14}  {:>6}  {:>12}  {:>7}  {:>7}  {:>15}  {:>14}  {:>6}  {:>7}\n",
+        out, "{:<20}  {:>14}  {:>6}  {:>12}  {:>7}  {:>7}  {:>6}  {:>15}  {:>14}  {:>6}  {:>7}\n",
         matrix.layer < 0 ? std::string("head") : fmt::format("layer {}: {}", matrix.layer, to_string(matrix.role)),
         fmt::format("{} x {}", tiles.rows, tiles.cols), types, tiles.bytes, tiles.num_tiles(), tiles.band_tiles,
-        fmt::format("{} to {}", fewest, most), fmt::format("{}", most_bytes), matrix.num_slots() - tiles.num_bands,
-        matrix.entry_bytes);
+        tiles.num_panels, fmt::format("{} to {}", fewest, most), fmt::format("{}", most_bytes),
+        matrix.num_slots() - tiles.num_strips(), matrix.entry_bytes);
   }
   return text;
 }

@@ -12,6 +12,11 @@
 //   workers         |---- 0 ----|----- 1 -----|----- 2 ------|--- 3 ------|
 //   slots             0           1     2       3     4        5   6
 //
+// What a product multiplies lies in a worker's own memory, for kMostRows rows. A matrix of more columns than x_bytes
+// holds has panels (tiles.h); workers are dealt to panels in order, and share each evenly. Slots are numbered along the
+// line all the same, so a band has slots in each panel: readers add those of panel 0, then of panel 1, and so on. The
+// number of panels follows from matrix and machine alone, so a row has the same bits whatever stands beside it.
+//
 // Parameters are read once, by one worker; what they multiply is read by all. Layers that are alike share what is here.
 #pragma once
 
@@ -44,6 +49,8 @@ struct Machine {
   int64_t entry_bytes = 32 << 10;  // of the ring, at most: what is loaded, waited for and released as one
   // Entries of phases that have a size of their own.
   std::vector<std::pair<WeightRole, int64_t>> entry_bytes_of = {};
+  // For the columns of a product's input in bf16, of kMostRows rows: a matrix of more has panels.
+  int64_t x_bytes = 128 << 10;
   int max_entries = 16;  // of the ring that are in use at once: it has so many barriers
   // Tokens of an item of attention: the same for a row whatever stands beside it. Their keys and values are an entry.
   int kv_chunk = 64;
@@ -57,10 +64,17 @@ struct MatrixPartition {
   TiledMatrix tiles = {};
   int64_t entry_bytes = 0;
   std::vector<int64_t> borders = {};      // [workers + 1]: worker w has tiles [borders[w], borders[w + 1])
-  std::vector<int32_t> first_slot = {};   // [bands + 1]
+  std::vector<int32_t> first_slot = {};   // [strips + 1], so of panel p and band b: [p * bands + b]
   std::vector<int32_t> worker_slot = {};  // [workers]: of the worker's first tile
 
   int num_slots() const { return first_slot.back(); }
+  // In the order in which a band's pieces are added.
+  template <class Visit>
+  void each_slot(int64_t band, const Visit& visit) const {
+    for (int64_t strip = band; strip < tiles.num_strips(); strip += tiles.num_bands)
+      for (int slot = first_slot[static_cast<size_t>(strip)]; slot < first_slot[static_cast<size_t>(strip) + 1]; ++slot)
+        visit(slot);
+  }
 };
 
 struct Partition {
@@ -83,10 +97,15 @@ struct Partition {
   Range attended_cells(Range columns) const;
 };
 
+// Shares the line out: panels to workers in order, each panel evenly, at tiles or at whole bands. Role, layer and
+// entry_bytes are the caller's.
+MatrixPartition deal(TiledMatrix tiles, int workers, bool whole_bands = false);
+
+// Fewer workers than x_bytes makes panels: a panel each, as far as tiles divide so, and wider than x_bytes.
 // More workers than a matrix has tiles: some have none of it, and do no more than arrive at the join.
 // Throws Error(invalid_argument) for a machine without workers, a ring of less than two entries, entries that are
-// smaller than a tile or not whole copies, Error(unsupported) for more than kItemRows query heads per KV head, and what
-// make_phases and tile throw.
+// smaller than a tile or not whole copies, x_bytes that hold no tile or not the head, Error(unsupported) for more than
+// kItemRows query heads per KV head, and what make_phases and tile throw.
 Partition make_partition(const Program& program, const ModelForm& form, const Machine& machine);
 
 std::string to_string(const Partition& partition);

@@ -23,10 +23,10 @@ std::string_view colour_of(WeightRole role) {
   }
 }
 
-// A panel of the drawing: the workers' shares of one matrix, a row each.
-class Panel {
+// A field of the drawing: the workers' shares of one matrix, a row each.
+class Field {
  public:
-  Panel(const MatrixPartition& matrix, double left, double width, double top, double row)
+  Field(const MatrixPartition& matrix, double left, double width, double top, double row)
       : matrix_(matrix), left_(left), width_(width), top_(top), row_(row) {}
 
   void draw(std::string& svg) const {
@@ -36,11 +36,17 @@ class Panel {
     if (width_ >= kLabelWidth)
       fmt::format_to(std::back_inserter(svg), "<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"#333\">{}</text>\n", left_,
                      top_ - 6, label);
-    for (size_t w = 0; w + 1 < matrix_.borders.size(); ++w) draw_worker(svg, w);
+    const size_t workers = matrix_.borders.size() - 1;
+    for (size_t w = 0; w < workers; ++w) draw_worker(svg, w);
+    for (int64_t panel = 1; panel < matrix_.tiles.num_panels; ++panel)
+      fmt::format_to(std::back_inserter(svg),
+                     "<line x1=\"{0:.2f}\" y1=\"{1:.2f}\" x2=\"{0:.2f}\" y2=\"{2:.2f}\" stroke=\"#888\" "
+                     "stroke-dasharray=\"3 3\"/>\n",
+                     x_of(panel * matrix_.tiles.panel_tiles()), top_, top_ + row_ * static_cast<double>(workers));
   }
 
  private:
-  // Where a tile lies across the panel: the line of tiles from left to right.
+  // Where a tile lies across the field: the line of tiles from left to right.
   double x_of(int64_t tile) const {
     return left_ + width_ * static_cast<double>(matrix_.tiles.byte_of(tile)) / static_cast<double>(matrix_.tiles.bytes);
   }
@@ -51,7 +57,7 @@ class Panel {
                    std::max(row_ - 1, 0.8), fill, rest);
   }
   void draw_worker(std::string& svg, size_t w) const {
-    const int64_t begin = matrix_.borders[w], end = matrix_.borders[w + 1], band = matrix_.tiles.band_tiles;
+    const int64_t begin = matrix_.borders[w], end = matrix_.borders[w + 1], band = matrix_.tiles.strip_tiles();
     if (begin == end) return;
     box(svg, w, begin, end, colour_of(matrix_.role), ">");
     fmt::format_to(std::back_inserter(svg), "<title>worker {}, {}: tiles {}, {} bytes, slots {} on</title></rect>\n", w,
@@ -140,10 +146,10 @@ std::string to_svg(const Partition& partition) {
                  kLeft + kWidth + 20, height);
   fmt::format_to(out,
                  "<text x=\"{}\" y=\"20\" font-size=\"14\">{} workers stream {} bytes: {} of {} layers, and the "
-                 "head</text>\n<text x=\"{}\" y=\"36\" fill=\"#555\">a panel a matrix, its line of tiles from left to "
-                 "right; hatched where a band is cut</text>\n",
+                 "head</text>\n<text x=\"{}\" y=\"36\" fill=\"#555\">a field a matrix, its line of tiles from left to "
+                 "right; hatched where a band is cut, dashed between panels</text>\n",
                  kLeft, workers, bytes, partition.period, partition.phases.num_layers, kLeft);
-  // The width of a panel follows its bytes, but beside a large head layers are seen, too.
+  // The width of a field follows its bytes, but beside a large head layers are seen, too.
   const double least = 0.6 / static_cast<double>(partition.matrices.size());
   std::vector<double> widths;
   double total = 0;
@@ -155,7 +161,7 @@ std::string to_svg(const Partition& partition) {
   double x = kLeft;
   for (size_t i = 0; i < widths.size(); ++i) {
     const double width = widths[i] / total * room;
-    Panel(partition.matrices[i], x, width, kTop, row).draw(svg);
+    Field(partition.matrices[i], x, width, kTop, row).draw(svg);
     x += width + kGap;
   }
   const int label_step = std::max(1, static_cast<int>(14 / row));

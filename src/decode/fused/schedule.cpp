@@ -85,9 +85,10 @@ class Writer {
       const int entry = load({.begin = tile, .end = behind, .bytes = tiles.bytes_of(tile, behind)});
       add({.kind = StepKind::await, .id = entry});
       while (tile < behind) {
-        const int64_t band_end = (tile / tiles.band_tiles + 1) * tiles.band_tiles, stop = std::min(behind, band_end);
+        const int64_t strip_end = (tile / tiles.strip_tiles() + 1) * tiles.strip_tiles();
+        const int64_t stop = std::min(behind, strip_end);
         add({.kind = StepKind::multiply, .id = entry, .begin = tile, .end = stop});
-        if (stop == band_end || stop == end)
+        if (stop == strip_end || stop == end)
           add({.kind = StepKind::write_sums, .buffer = phase.writes, .begin = slot, .end = slot + 1}), ++slot;
         tile = stop;
       }
@@ -95,13 +96,15 @@ class Writer {
     }
   }
 
-  // Columns that a worker's tiles span; all where they go over the end of a band.
+  // Columns that a worker's tiles span; all of the panel where they go over the end of a strip.
   Range columns_of(const TiledMatrix& tiles, int64_t first, int64_t end) const {
     if (first == end) return {};
-    const int64_t band = first / tiles.band_tiles;
-    if ((end - 1) / tiles.band_tiles != band) return {0, tiles.cols};
-    return {(first - band * tiles.band_tiles) * tiles.tile_cols,
-            std::min((end - band * tiles.band_tiles) * tiles.tile_cols, tiles.cols)};
+    const int64_t strip = tiles.strip_tiles(), panel = tiles.panel_of(first), last_panel = tiles.panel_of(end - 1);
+    const auto columns = [&](int64_t from, int64_t to) {
+      return Range{from * tiles.tile_cols, std::min(to * tiles.tile_cols, tiles.cols)};
+    };
+    if ((end - 1) / strip != first / strip) return columns(panel * strip, (last_panel + 1) * strip);
+    return columns(tiles.in_band(first), tiles.in_band(end - 1) + 1);
   }
 
   // What the prologue needs for these columns.
@@ -114,12 +117,28 @@ class Writer {
     } else if (before.merges()) {
       read(Shared::attended, partition_.attended_cells(columns));
     } else {
-      const MatrixPartition& sums = partition_.matrix_of(before);
       const int64_t half = program_.cols_of(Buffer::gate);  // gate, then up
-      if (columns == Range{0, half}) return read(before.writes, {0, sums.num_slots()});
-      read(before.writes, slots_of(sums, columns.begin, columns.end));
-      read(before.writes, slots_of(sums, half + columns.begin, half + columns.end));
+      read_rows(before, {columns, {half + columns.begin, half + columns.end}});
     }
+  }
+
+  // The slots that hold rows of the matrix of the phase before, each once.
+  void read_rows(const Phase& before, const std::vector<Range>& rows) {
+    const MatrixPartition& matrix = partition_.matrix_of(before);
+    std::vector<Range> slots;
+    for (const Range& range : rows)
+      for (const Range& own : slots_of(matrix, range.begin, range.end)) slots.push_back(own);
+    std::ranges::sort(slots, {}, &Range::begin);
+    Range open;
+    for (const Range& range : slots) {
+      if (!open.empty() && range.begin <= open.end) {
+        open.end = std::max(open.end, range.end);
+        continue;
+      }
+      read(before.writes, open);
+      open = range;
+    }
+    read(before.writes, open);
   }
 
   // ---- attention
@@ -148,7 +167,7 @@ class Writer {
     const AttentionItems& items = schedule_.items_of(phase, program_);
     const bool ends_here = phase_ + 1 == schedule_.num_phases;  // nobody reads what this layer would give
     const int first = items.worker_indptr[w()], last = items.worker_indptr[w() + 1];
-    read_heads(phase, items, first, last, !ends_here);
+    read_heads(items, first, last, !ends_here);
     for (int i = first; i < last; ++i) {
       const auto [begin, end] = items.appended_rows(items.items[static_cast<size_t>(i)]);
       if (begin < end) add({.kind = StepKind::append, .id = i, .begin = begin, .end = end});
@@ -157,7 +176,7 @@ class Writer {
   }
 
   // Slots of the heads that the worker's items need, each once: to append, or also to attend.
-  void read_heads(const Phase& phase, const AttentionItems& items, int first, int last, bool attends) {
+  void read_heads(const AttentionItems& items, int first, int last, bool attends) {
     const int64_t dim = program_.head_dim, q = program_.cols_of(Buffer::query), kv = program_.cols_of(Buffer::key);
     std::vector<Range> rows;  // of the matrix
     for (int i = first; i < last; ++i) {
@@ -168,21 +187,7 @@ class Writer {
       if (attends ? !has_own : begin == end) continue;
       for (const int64_t at : {q, q + kv}) rows.push_back({at + item.kv_head * dim, at + (item.kv_head + 1) * dim});
     }
-    const Phase& before = *partition_.phases.before(phase_);
-    const MatrixPartition& matrix = partition_.matrix_of(before.writes, phase.layer);
-    std::vector<Range> slots;
-    for (const Range& range : rows) slots.push_back(slots_of(matrix, range.begin, range.end));
-    std::ranges::sort(slots, {}, &Range::begin);
-    Range open;
-    for (const Range& range : slots) {
-      if (!open.empty() && range.begin <= open.end) {
-        open.end = std::max(open.end, range.end);
-        continue;
-      }
-      read(before.writes, open);
-      open = range;
-    }
-    read(before.writes, open);
+    read_rows(*partition_.phases.before(phase_), rows);
   }
 
   void item(const AttentionItems& items, int i) {
@@ -243,10 +248,19 @@ Schedule make_schedule(const Partition& partition, StepShape shape) {
   return schedule;
 }
 
-Range slots_of(const MatrixPartition& matrix, int64_t begin, int64_t end) {
+std::vector<Range> slots_of(const MatrixPartition& matrix, int64_t begin, int64_t end) {
   if (begin >= end) return {};
   const int64_t first = matrix.tiles.band_of_row(begin), last = matrix.tiles.band_of_row(end - 1);
-  return {matrix.first_slot[static_cast<size_t>(first)], matrix.first_slot[static_cast<size_t>(last) + 1]};
+  std::vector<Range> slots;
+  for (int64_t strip = 0; strip < matrix.tiles.num_strips(); strip += matrix.tiles.num_bands) {
+    const Range own{matrix.first_slot[static_cast<size_t>(strip + first)],
+                    matrix.first_slot[static_cast<size_t>(strip + last) + 1]};
+    if (!slots.empty() && slots.back().end == own.begin)
+      slots.back().end = own.end;
+    else
+      slots.push_back(own);
+  }
+  return slots;
 }
 
 }  // namespace weft::decode::fused

@@ -84,8 +84,9 @@ struct Schedule {
 // Throws Error(invalid_argument) where a ring does not hold the keys and values of two items.
 Schedule make_schedule(const Partition& partition, StepShape shape);
 
-// Slots of the bands that hold rows [begin, end) of a matrix, which are columns of what it makes.
-Range slots_of(const MatrixPartition& matrix, int64_t begin, int64_t end);
+// Slots of the bands that hold rows [begin, end) of a matrix, which are columns of what it makes: a range a panel,
+// those that follow each other as one.
+std::vector<Range> slots_of(const MatrixPartition& matrix, int64_t begin, int64_t end);
 
 // Steps and loads of a worker, of phases [first, last): a line each.
 std::string to_string(const Load& load, const Partition& partition);

@@ -75,8 +75,8 @@ TiledMatrix tile(const MatrixForm& form, int64_t tile_cols) {
                             .first_row = matrix.rows,
                             .rows = part.rows,
                             .first_band = matrix.num_bands,
-                            .first_byte = matrix.bytes,
-                            .tile_bytes = kBandRows * matrix.tile_cols / block.inputs * block.bytes});
+                            .tile_bytes = kBandRows * matrix.tile_cols / block.inputs * block.bytes,
+                            .first_byte = matrix.bytes});
     const TiledMatrix::Part& added = matrix.parts.back();
     matrix.rows += part.rows;
     matrix.num_bands += added.num_bands();
@@ -92,8 +92,10 @@ const TiledMatrix::Part& TiledMatrix::part_of_band(int64_t band) const {
 }
 
 int64_t TiledMatrix::byte_of(int64_t tile) const {
-  const Part& part = part_of_band(std::min(tile / band_tiles, num_bands - 1));
-  return part.first_byte + (tile - part.first_band * band_tiles) * part.tile_bytes;
+  const int64_t panel = std::min(panel_of(tile), num_panels - 1), in_panel = tile - panel * panel_tiles();
+  const Part& part = part_of_band(std::min(in_panel / strip_tiles(), num_bands - 1));
+  return panel * panel_bytes() + part.first_byte / num_panels +
+         (in_panel - part.first_band * strip_tiles()) * part.tile_bytes;
 }
 
 int64_t TiledMatrix::first_row_of(int64_t band) const {

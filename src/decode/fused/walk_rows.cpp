@@ -74,13 +74,11 @@ const float* WalkRows::cell(Shared buffer, int64_t index) const {
   return inbox_[static_cast<size_t>(buffer)].data() + index * memory_.floats_of_cell(buffer);
 }
 
-// A column of a product: its band's pieces in the order of slots.
+// A column of a product: its band's pieces in the order of panels and of slots.
 float WalkRows::sum_of(const MatrixPartition& matrix, Shared buffer, int row, int64_t column) const {
   const int64_t band = matrix.tiles.band_of_row(column), in_band = column - matrix.tiles.first_row_of(band);
   float sum = 0;
-  for (int32_t slot = matrix.first_slot[static_cast<size_t>(band)];
-       slot < matrix.first_slot[static_cast<size_t>(band) + 1]; ++slot)
-    sum += cell(buffer, slot)[row * kBandRows + in_band];
+  matrix.each_slot(band, [&](int slot) { sum += cell(buffer, slot)[row * kBandRows + in_band]; });
   return sum;
 }
 

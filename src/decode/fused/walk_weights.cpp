@@ -48,7 +48,7 @@ std::vector<char> pack(const TiledMatrix& tiles, WeightRole role, const Sources&
       source.read(r, r + 1, file_row.data());
       const int64_t band = tiles.band_of_row(row), in_band = row - tiles.first_row_of(band);
       for (int64_t t = 0; t < tiles.band_tiles; ++t)
-        std::memcpy(bytes.data() + tiles.byte_of(band * tiles.band_tiles + t) + in_band * of_tile,
+        std::memcpy(bytes.data() + tiles.byte_of(tiles.tile_at(band, t)) + in_band * of_tile,
                     file_row.data() + t * of_tile, static_cast<size_t>(std::min(of_tile, row_bytes - t * of_tile)));
     }
   }
@@ -113,7 +113,7 @@ void WalkWeights::embedding_row(int64_t row, float* to) const {
   for (int64_t t = 0; t < tiles.band_tiles; ++t) {
     const int64_t first = t * tiles.tile_cols;
     widen(part.type,
-          embedding_.data() + tiles.byte_of(band * tiles.band_tiles + t) + in_band * (part.tile_bytes / kBandRows),
+          embedding_.data() + tiles.byte_of(tiles.tile_at(band, t)) + in_band * (part.tile_bytes / kBandRows),
           tiles.tile_cols, wide.data());
     std::copy_n(wide.begin(), std::min(tiles.tile_cols, tiles.cols - first), to + first);
   }

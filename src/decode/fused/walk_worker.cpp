@@ -60,15 +60,15 @@ void WalkWorker::multiply(const WorkerStep& step) {
   demand(phase.multiplies() && load.phase == phase_, "a product of another phase's load");
   const TiledMatrix& tiles = memory_.partition.matrix_of(phase).tiles;
   demand(step.begin >= 0 && step.begin >= load.begin && step.begin < step.end && step.end <= load.end &&
-             step.end <= tiles.num_tiles() && step.begin / tiles.band_tiles == (step.end - 1) / tiles.band_tiles,
+             step.end <= tiles.num_tiles() && step.begin / tiles.strip_tiles() == (step.end - 1) / tiles.strip_tiles(),
          "tiles that their load does not have, or of several bands");
   demand(!rows_.x().empty(), "a product before the prologue");
-  const int64_t band = step.begin / tiles.band_tiles;
+  const int64_t band = tiles.band_of(step.begin);
   const TiledMatrix::Part& part = tiles.part_of_band(band);
   std::vector<float> wide(static_cast<size_t>(tiles.tile_cols));
   for (int64_t tile = step.begin; tile < step.end; ++tile) {
     const int64_t at = tiles.byte_of(tile) - tiles.byte_of(std::max<int64_t>(load.begin, 0)),
-                  first = (tile - band * tiles.band_tiles) * tiles.tile_cols;
+                  first = tiles.in_band(tile) * tiles.tile_cols;
     demand(at + part.tile_bytes <= load.bytes, "tiles beyond their load");
     const int64_t cols = std::min(tiles.tile_cols, tiles.cols - first);
     for (int64_t i = 0; i < tiles.rows_of(band); ++i) {

@@ -124,7 +124,7 @@ class Arena {
 
 class FusedMutants : public ::testing::Test {
  protected:
-  // A ring of few entries, bands that are cut, more chunks of keys than one.
+  // A ring of few entries, bands that are cut, panels of a tile, more chunks of keys than one.
   std::unique_ptr<Arena> make(const std::string& architecture, int workers) {
     const std::string path = folder_.path(architecture + ".gguf");
     random_model({.architecture = architecture,
@@ -136,9 +136,12 @@ class FusedMutants : public ::testing::Test {
                   .head_dim = 16,
                   .sliding_window = 9})
         .write(path);
-    return std::make_unique<Arena>(
-        path,
-        Machine{.workers = workers, .ring_bytes = 20 << 10, .entry_bytes = 8 << 10, .max_entries = 4, .kv_chunk = 8});
+    return std::make_unique<Arena>(path, Machine{.workers = workers,
+                                                 .ring_bytes = 20 << 10,
+                                                 .entry_bytes = 8 << 10,
+                                                 .x_bytes = 16 * 64,
+                                                 .max_entries = 4,
+                                                 .kv_chunk = 8});
   }
   TempFolder folder_;
 };

@@ -34,17 +34,21 @@ TEST(Partitions, CutEveryLineEvenlyAtTiles) {
     }
 }
 
-// A band's slots follow each other, one for each worker that has some of its tiles.
+// A strip's slots follow each other, one for each worker that has some of its tiles.
 TEST(Partitions, NumberSlotsAlongTheLine) {
   for (const int workers : {1, 5, 132, 700}) {
-    const Partition partition = partition_of(smollm_135m(), WeightType::q4_1, {.workers = workers});
+    const Partition partition =
+        partition_of(smollm_135m(), WeightType::q4_1, {.workers = workers, .x_bytes = 16 * 576});
     for (const MatrixPartition& matrix : partition.matrices) {
+      if (matrix.role == WeightRole::down) {
+        EXPECT_EQ(matrix.tiles.num_panels, workers == 1 ? 1 : workers % 3 == 0 || workers == 5 ? 3 : 4);
+      }
       int32_t slot = 0;
       std::vector<int32_t> first_slot{0}, worker_slot(static_cast<size_t>(workers), -1);
-      for (int64_t band = 0; band < matrix.tiles.num_bands; ++band) {
+      for (int64_t strip = 0; strip < matrix.tiles.num_strips(); ++strip) {
         for (size_t w = 0; w < static_cast<size_t>(workers); ++w) {
-          const int64_t begin = std::max(matrix.borders[w], band * matrix.tiles.band_tiles),
-                        end = std::min(matrix.borders[w + 1], (band + 1) * matrix.tiles.band_tiles);
+          const int64_t begin = std::max(matrix.borders[w], strip * matrix.tiles.strip_tiles()),
+                        end = std::min(matrix.borders[w + 1], (strip + 1) * matrix.tiles.strip_tiles());
           if (begin >= end) continue;
           if (worker_slot[w] < 0) worker_slot[w] = slot;
           ++slot;
@@ -55,6 +59,61 @@ TEST(Partitions, NumberSlotsAlongTheLine) {
       EXPECT_EQ(matrix.worker_slot, worker_slot) << to_string(matrix.role) << ", " << workers;
     }
   }
+}
+
+// Columns beyond x_bytes: the fewest panels that fit, or some more if workers divide into them; workers in order.
+TEST(Partitions, CutWideMatricesIntoPanels) {
+  struct Expected {
+    int workers;
+    int64_t x_bytes, panels;
+  };
+  for (const auto& [workers, x_bytes, panels] :
+       {Expected{132, 128 << 10, 2}, Expected{114, 120 << 10, 2}, Expected{132, 64 << 10, 4}, Expected{7, 64 << 10, 7},
+        Expected{6, 64 << 10, 4}, Expected{3, 64 << 10, 2}, Expected{1, 64 << 10, 1},
+        Expected{5000 / 2, 64 << 10, 4}}) {
+    const Partition partition = partition_of(llama_8b(), WeightType::q8_0, {.workers = workers, .x_bytes = x_bytes});
+    for (const MatrixPartition& matrix : partition.matrices) {
+      const TiledMatrix& tiles = matrix.tiles;
+      ASSERT_EQ(tiles.num_panels, matrix.role == WeightRole::down ? panels : 1) << workers << ", " << x_bytes;
+      for (int64_t w = 0; w < workers; ++w) {
+        const int64_t begin = matrix.borders[static_cast<size_t>(w)], end = matrix.borders[static_cast<size_t>(w) + 1];
+        if (begin == end) continue;
+        const int64_t panel = tiles.panel_of(begin);
+        EXPECT_EQ(tiles.panel_of(end - 1), panel) << w;
+        EXPECT_TRUE(w >= workers * panel / tiles.num_panels && w < workers * (panel + 1) / tiles.num_panels) << w;
+        const auto share =
+            static_cast<double>(tiles.panel_bytes()) /
+            static_cast<double>(workers * (panel + 1) / tiles.num_panels - workers * panel / tiles.num_panels);
+        const int64_t granule = matrix.role == WeightRole::head ? tiles.band_tiles : 1;
+        EXPECT_NEAR(static_cast<double>(tiles.bytes_of(begin, end)), share,
+                    static_cast<double>(granule * tiles.parts[0].tile_bytes));
+      }
+    }
+  }
+}
+
+// Tiles of a panel lie side by side, whatever types its rows have.
+TEST(Partitions, PlaceTheTilesOfPanelsInOneLine) {
+  TiledMatrix tiles = tile({.role = WeightRole::down,
+                            .layer = 0,
+                            .cols = 192,
+                            .parts = {{WeightType::q8_0, 40}, {WeightType::q4_0, 32}, {WeightType::q8_0, 8}}},
+                           32);
+  tiles.num_panels = 3;
+  ASSERT_EQ(tiles.num_bands, 6);
+  int64_t byte = 0, line = 0;
+  for (int64_t panel = 0; panel < 3; ++panel)
+    for (int64_t band = 0; band < 6; ++band)
+      for (int64_t i = 2 * panel; i < 2 * panel + 2; ++i, ++line) {
+        EXPECT_EQ(tiles.tile_at(band, i), line);
+        EXPECT_EQ(tiles.band_of(line), band);
+        EXPECT_EQ(tiles.in_band(line), i);
+        EXPECT_EQ(tiles.panel_of(line), panel);
+        EXPECT_EQ(tiles.byte_of(line), byte);
+        byte += tiles.part_of_band(band).tile_bytes;
+      }
+  EXPECT_EQ(tiles.byte_of(line), byte);
+  EXPECT_EQ(tiles.bytes, byte);
 }
 
 TEST(Partitions, RepeatWithTheTypesOfWeights) {
@@ -86,9 +145,9 @@ TEST(Partitions, AreMadeQuickly) {
 TEST(Partitions, PrintAsATable) {
   const std::string text = to_string(partition_of(smollm_135m(), WeightType::q4_1, {.workers = 132}));
   EXPECT_TRUE(has(text, "132 workers, rings of 196608 bytes in entries of at most 16; layers repeat after 1")) << text;
-  EXPECT_TRUE(has(
-      text,
-      "layer 0: qkv               960 x 576    Q4_1        345600      540        9           4 to 5            3200"))
+  EXPECT_TRUE(has(text,
+                  "layer 0: qkv               960 x 576    Q4_1        345600      540        9       1           4 to "
+                  "5            3200"))
       << text;
 }
 
@@ -105,6 +164,11 @@ TEST(Partitions, RefuseMachinesThatCannotBe) {
       << refusal({.entry_bytes = 1024});
   EXPECT_TRUE(has(refusal({.tile_cols = 40}), "tile_cols = 40; allowed are multiples of 32"));
   EXPECT_TRUE(has(refusal({.entry_bytes_of = {{WeightRole::down, 1 << 20}}}), "entry_bytes of down = 1048576"));
+  EXPECT_TRUE(has(refusal({.x_bytes = 65535}),
+                  "invalid_argument: x_bytes = 65535; 4096 columns of head, which is cut between bands and so has one "
+                  "panel, of 8 rows in bf16, have 65536 bytes"));
+  EXPECT_TRUE(
+      has(refusal({.x_bytes = 1023}), "x_bytes = 1023; 64 columns of qkv, which are a tile, of 8 rows in bf16"));
   EXPECT_TRUE(has(refusal({.max_entries = 1}), "max_entries = 1; allowed are 2 and more"));
   EXPECT_TRUE(has(refusal({.kv_chunk = 0}), "kv_chunk = 0; allowed are 1 and more"));
 }

@@ -27,19 +27,26 @@ TEST(Schedules, RefuseChunksThatARingDoesNotHoldTwice) {
       << refusal;
 }
 
-// One worker, more workers than tiles, rows of one request and of many, short and long contexts, no logits.
+// One worker, more workers than tiles, panels, rows of one request and of many, short and long contexts, no logits.
 TEST(Schedules, AreProven) {
   ModelConfig few_layers = smollm_135m();
   few_layers.num_layers = 2;
   for (const ModelConfig& config : {few_layers, gemma_small()})
     for (const int workers : {1, 3, 132, 400})
       for (const auto& requests : {std::vector<std::pair<int, int>>{{1, 1}}, {{1, 700}}, {{8, 8}}, {{2, 90}, {3, 3}}}) {
-        const Partition partition = partition_of(config, WeightType::q8_0, {.workers = workers});
-        SomeStep some(requests);
-        for (const bool wants_logits : {true, false}) {
-          if (!wants_logits) some.step.wanted.clear();
-          const std::vector<Problem> problems = check(partition, schedule_of(partition, some.step));
-          EXPECT_TRUE(problems.empty()) << problems[0].text << " of " << workers;
+        for (const bool has_panels : {false, true}) {
+          Machine machine{.workers = workers};
+          if (has_panels) machine.x_bytes = 16 * config.hidden_size;
+          const Partition partition = partition_of(config, WeightType::q8_0, machine);
+          if (workers >= 5) {
+            EXPECT_EQ(partition.matrices[3].tiles.num_panels > 1, has_panels);
+          }
+          SomeStep some(requests);
+          for (const bool wants_logits : {true, false}) {
+            if (!wants_logits) some.step.wanted.clear();
+            const std::vector<Problem> problems = check(partition, schedule_of(partition, some.step));
+            EXPECT_TRUE(problems.empty()) << problems[0].text << " of " << workers;
+          }
         }
       }
 }
@@ -103,6 +110,9 @@ TEST(Partitions, AreDrawn) {
   const std::string svg = to_svg(partition_of(smollm_135m(), WeightType::q4_1, {.workers = 132}));
   EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
   EXPECT_TRUE(has(svg, "<title>worker 131, down: tiles"));
+  EXPECT_FALSE(has(svg, "<line "));
+  EXPECT_TRUE(
+      has(to_svg(partition_of(smollm_135m(), WeightType::q4_1, {.workers = 12, .x_bytes = 16 * 576})), "<line "));
 }
 
 }  // namespace

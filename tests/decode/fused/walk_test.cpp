@@ -99,7 +99,15 @@ ops::WeightSource as_fp16(const ops::WeightSource& from, bool narrow) {
   return to;
 }
 
-// Rows of several types lie in one line, and are cut by their bytes; layers may differ.
+// Rows [begin, end) of a source.
+ops::WeightSource rows_of(const ops::WeightSource& from, int64_t begin, int64_t end) {
+  ops::WeightSource to = from;
+  to.rows = end - begin;
+  to.read = [from, begin](int64_t first, int64_t last, void* data) { from.read(begin + first, begin + last, data); };
+  return to;
+}
+
+// Rows of several types lie in one line, and are cut by their bytes, in panels too; layers may differ.
 TEST_F(FusedWalk, MultipliesMatricesOfSeveralTypes) {
   const std::string path = write({.num_layers = 3});
   WorkerTeam team(2);
@@ -110,9 +118,13 @@ TEST_F(FusedWalk, MultipliesMatricesOfSeveralTypes) {
         for (size_t layer : {0u, 2u}) {
           sources.layers[layer].qkv[1] = as_fp16(sources.layers[layer].qkv[1], narrow);
           sources.layers[layer].gate_up[1] = as_fp16(sources.layers[layer].gate_up[1], narrow);
+          Sources& down = sources.layers[layer].down;
+          down.push_back(as_fp16(rows_of(down[0], 40, down[0].rows), narrow));
+          down[0] = rows_of(down[0], 0, 40);
         }
       });
       EXPECT_EQ(model.partition.period, narrow ? 2 : 1);
+      EXPECT_EQ(model.partition.matrices[3].tiles.num_panels, workers == 1 ? 1 : 5);
       const Sequences::Id sequence = model.sequences().add();
       for (const int32_t id : some_ids(10, 3))
         results[narrow].push_back(model.run(model.step_of({{sequence, {id}}}), team)[0]);
