@@ -192,6 +192,15 @@ class ChatTemplate {
 
 // ---------------------------------------------------------------- forward pass
 
+// How a card runs a step.
+// layered    operation by operation, steps of few rows as a captured graph
+// fused      the whole step as one kernel, of 8 rows at most; inputs of more rows go through in steps of 8
+// automatic  ("auto") steps of up to 8 rows fused and all others layered, where the card has the kernel and room for
+//            both forms of the weights; else layered
+enum class StepForm : uint8_t { automatic, layered, fused };
+std::string_view to_string(StepForm form);             // "auto", "layered", "fused"
+StepForm step_form_from_string(std::string_view name);  // throws Error(invalid_argument)
+
 struct ForwardOptions {
   Precision precision = Precision::standard;
   Device device = Device::cpu();  // where weights and pages lie and the layers run; logits come back to the host
@@ -202,6 +211,7 @@ struct ForwardOptions {
   std::optional<DType> kv_dtype = {};  // default: fp32 for exact, else bf16; int8 with fast alone
   PlanMode plan_mode = PlanMode::balanced;
   int fixed_split_size = 0;    // with PlanMode::fixed_split
+  StepForm step = StepForm::automatic;
   bool levels = true;          // what sequences share is read once for all of them, where that pays
   WorkerTeam* team = nullptr;  // default: the shared team
   std::function<void(double fraction)> on_load = {};
@@ -260,6 +270,8 @@ class ForwardPass {
   TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes = {});
   TensorView run(std::initializer_list<Input> inputs);
 
+  // How steps run, in words: "fused", "layered: required ...".
+  const std::string& step_form() const;
   size_t weight_bytes() const;  // read once for a token
   size_t kv_bytes_per_token() const;
 

@@ -48,6 +48,7 @@ struct BenchOptions {
   std::string shape;                  // model, on a card: random weights of that shape instead, 8b or 1b
   std::string study = "deep-linear";  // decode
   std::string precision = "default";
+  std::string step = "auto";  // model, on a card: auto, layered or fused
   std::string data;    // sparse: a folder of matrices; "": only generated ones
   float seconds = 10;  // sparse-tune: for each matrix, most of them for the search
   int features = 64;   // sparse-tune: of a row

@@ -39,6 +39,8 @@ void add_model(Verb& verb, Chosen& chosen) {
   verb.option("--shape", chosen.options.shape, "On a card: random weights of that shape instead: 8b or 1b")
       .one_of({"", "8b", "1b"});
   verb.option("--precision", chosen.options.precision, "exact, default or fast").one_of({"exact", "default", "fast"});
+  verb.option("--step", chosen.options.step, "On a card: steps of few rows as one kernel or operation by operation")
+      .one_of({"auto", "layered", "fused"});
 }
 
 void add_decode(Verb& verb, Chosen& chosen) {

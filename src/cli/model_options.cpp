@@ -18,6 +18,9 @@ void add_model_options(Verb& verb, ModelOptions& options, const char* context_he
       .one_of({"auto", "fp32", "fp16", "bf16", "int8", "fp8_e4m3", "fp8_e5m2", "int4"});
   verb.option("--device", options.device, "Where it runs: cpu, cuda:0, ...");
   verb.option("--precision", options.precision, "Precision of activations and KV").one_of({"exact", "default", "fast"});
+  verb.option("--step", options.step,
+              "On a card, steps of up to 8 rows as one kernel or operation by operation; auto: as one where it can")
+      .one_of({"auto", "layered", "fused"});
   verb.flag("--invariant", options.invariant,
             "The same tokens whatever else is in the batch and however many workers there are (slower)");
 }
@@ -38,6 +41,7 @@ Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t t
   ForwardOptions forward;
   forward.precision = precision_from_string(options.precision);
   forward.device = device_of(options.device);
+  forward.step = step_form_from_string(options.step);
   forward.max_tokens = tokens;
   if (options.kv_dtype != "auto") forward.kv_dtype = dtype_from_string(options.kv_dtype);
   if (options.invariant) {

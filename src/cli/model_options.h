@@ -14,7 +14,7 @@ struct ModelOptions {
   std::string model;
   int threads = 0;
   int64_t ctx = 0;
-  std::string kv_dtype = "auto", device = "cpu", precision = "default";
+  std::string kv_dtype = "auto", device = "cpu", precision = "default", step = "auto";
   bool invariant = false;
 };
 // `context_help`: what --ctx 0 stands for.

@@ -62,6 +62,7 @@ serve::EngineOptions engine_options(const ServeOptions& options, WorkerTeam* tea
   engine.max_step_rows = std::max<int64_t>(512, engine.max_running);
   engine.forward.device = device_of(options.model.device);
   engine.forward.precision = precision_from_string(options.model.precision);
+  engine.forward.step = step_form_from_string(options.model.step);
   if (options.model.kv_dtype != "auto") engine.forward.kv_dtype = dtype_from_string(options.model.kv_dtype);
   engine.forward.team = team;
   engine.forward.levels = !options.no_levels;

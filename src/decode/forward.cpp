@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decode/fused/partition.h"
 #include "decode/layers.h"
 #include "weft/model.h"
 
@@ -16,9 +17,10 @@ using decode::Sequences;
 
 constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
 
-const ForwardOptions& checked(const ForwardOptions& options) {
+ForwardOptions checked(ForwardOptions options) {
   check(options.max_rows >= 1 && options.max_rows <= 1 << 20, ErrorCode::invalid_argument,
         "max_rows = {}; allowed are 1 to {}", options.max_rows, 1 << 20);
+  if (options.step == StepForm::fused) options.max_rows = std::min<int64_t>(options.max_rows, decode::fused::kMostRows);
   return options;
 }
 
@@ -32,15 +34,16 @@ struct ForwardPass::Impl {
   ModelConfig config;
   ForwardOptions options;
   Sequences sequences;
-  std::unique_ptr<decode::Layers> layers;
+  decode::MadeLayers made;
+  decode::Layers* layers = made.layers.get();
   decode::Step step;  // until the next one begins
   Workspace logits;
 
   Impl(const ModelConfig& c, decode::ModelSources from, const ForwardOptions& o)
       : config(c),
-        options(o),
-        sequences(config, checked(o), decode::kv_dtype_of(o)),
-        layers(decode::make_layers(config, std::move(from), options, sequences)) {}
+        options(checked(o)),
+        sequences(config, options, decode::kv_dtype_of(o)),
+        made(decode::make_layers(config, std::move(from), options, sequences)) {}
 
   TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes);
   void check_inputs(std::span<const Input> inputs, const SharedPrefixes& prefixes) const;
@@ -182,6 +185,7 @@ TensorView ForwardPass::run(std::span<const Input> inputs, const SharedPrefixes&
 TensorView ForwardPass::run(std::initializer_list<Input> inputs) {
   return impl().run(std::span<const Input>(inputs.begin(), inputs.size()), {});
 }
+const std::string& ForwardPass::step_form() const { return impl().made.form; }
 size_t ForwardPass::weight_bytes() const { return impl().layers->weight_bytes(); }
 int64_t decode::tokens_that_fit(uint64_t memory, const ModelFile& file, const ForwardOptions& options) {
   const ModelConfig& config = file.config();

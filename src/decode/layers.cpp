@@ -1,9 +1,13 @@
 #include "decode/layers.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/check.h"
+#include "decode/fused/cuda/fused_layers.h"
 #include "decode/layer_by_layer.h"
+#include "decode/layers_by_rows.h"
 
 namespace weft::decode {
 namespace {
@@ -37,14 +41,29 @@ void ensure_weights(const Program& program, const ModelSources& sources) {
     }
 }
 
+std::unique_ptr<Layers> make_layered(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
+                                     const Sequences& sequences) {
+  return std::make_unique<LayerByLayer>(make_program(config),
+                                        make_executor(config, std::move(sources), options, sequences));
+}
+
 }  // namespace
 
-std::unique_ptr<Layers> make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
-                                    const Sequences& sequences) {
-  Program program = make_program(config);
-  ensure_weights(program, sources);
-  return std::make_unique<LayerByLayer>(std::move(program),
-                                        make_executor(config, std::move(sources), options, sequences));
+MadeLayers make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
+                       const Sequences& sequences) {
+  ensure_weights(make_program(config), sources);
+  if (options.step == StepForm::fused)
+    return {fused::make_fused_layers(config, sources, options, sequences), "fused"};
+  if (options.step == StepForm::layered)
+    return {make_layered(config, std::move(sources), options, sequences), "layered: as asked"};
+  if (const std::string why = fused::why_not_fused(config, sources, options); !why.empty())
+    return {make_layered(config, std::move(sources), options, sequences), "layered: " + why};
+  std::unique_ptr<Layers> layered = make_layered(config, sources, options, sequences);
+  if (const std::string why = fused::why_no_room(sources, options); !why.empty())
+    return {std::move(layered), "layered: " + why};
+  return {std::make_unique<LayersByRows>(fused::make_fused_layers(config, sources, options, sequences),
+                                         fused::kMostRows, std::move(layered)),
+          fmt::format("steps of up to {} rows fused, others layered", fused::kMostRows)};
 }
 
 }  // namespace weft::decode

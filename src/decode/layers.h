@@ -1,10 +1,11 @@
 // The layers of a model on one device, and what a step does with them.
 //
-//   std::unique_ptr<Layers> layers = make_layers(config, read_sources(file), options, sequences);
-//   layers->run(step, logits);                        // [step.wanted, vocab]
+//   MadeLayers made = make_layers(config, read_sources(file), options, sequences);
+//   made.layers->run(step, logits);                        // [step.wanted, vocab]
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "decode/forward.h"
 #include "decode/sequences.h"
@@ -28,9 +29,13 @@ class Layers {
   virtual const StepSeconds& seconds() const = 0;  // of the last step
 };
 
-// On options.device. Throws Error(unsupported) where the forward pass does not run there, and what reading weights
-// throws. Config, options and sequences outlive it.
-std::unique_ptr<Layers> make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
-                                    const Sequences& sequences);
+struct MadeLayers {
+  std::unique_ptr<Layers> layers;
+  std::string form;  // in words: how steps run, and why not otherwise
+};
+// On options.device, in the form that options.step asks for. Throws Error(unsupported) where the forward pass does not
+// run there or has not that form, and what reading weights throws. Config, options and sequences outlive it.
+MadeLayers make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
+                       const Sequences& sequences);
 
 }  // namespace weft::decode

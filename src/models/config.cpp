@@ -300,6 +300,16 @@ Precision precision_from_string(std::string_view name) {
   fail(ErrorCode::invalid_argument, "precision {}; allowed are exact, default and fast", quoted(name));
 }
 
+std::string_view to_string(StepForm form) {
+  static constexpr std::string_view kNames[] = {"auto", "layered", "fused"};
+  return enum_name(kNames, form);
+}
+
+StepForm step_form_from_string(std::string_view name) {
+  if (const std::optional<StepForm> form = enum_from_string<StepForm>(name)) return *form;
+  fail(ErrorCode::invalid_argument, "step {}; allowed are auto, layered and fused", quoted(name));
+}
+
 std::string_view to_string(Gate gate) {
   static constexpr std::string_view kNames[] = {"silu", "gelu_tanh"};
   return enum_name(kNames, gate);

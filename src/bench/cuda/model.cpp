@@ -134,7 +134,10 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
                   "and values before it; \"step by bound\": its time by that read and as many empty nodes of a graph",
                   to_string(options.device), bench.card().name()));
   ForwardOptions forward_options{
-      .precision = precision_from_string(options.precision), .device = options.device, .max_tokens = 2048};
+      .precision = precision_from_string(options.precision),
+      .device = options.device,
+      .max_tokens = 8192,
+      .step = step_form_from_string(options.step)};
   std::optional<ForwardPass> forward;
   std::string name = options.shape + " bf16 random";
   if (!options.shape.empty()) {
@@ -146,8 +149,8 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
     forward.emplace(file, forward_options);
   }
   const int64_t nodes = nodes_of_step(*forward, bench.card());
-  report.note(fmt::format("{}: {} kernels a step", name, nodes));
-  for (const int context : {128, 1024}) measure_decode(*forward, name, context, nodes, bench, report);
+  report.note(fmt::format("{}: {}; {} kernels a step", name, forward->step_form(), nodes));
+  for (const int context : {128, 1024, 6144}) measure_decode(*forward, name, context, nodes, bench, report);
 }
 
 }  // namespace weft::bench

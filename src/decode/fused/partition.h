@@ -25,13 +25,13 @@
 #include <utility>
 #include <vector>
 
+#include "decode/fused/item_rows.h"
 #include "decode/fused/phases.h"
 #include "decode/fused/tiles.h"
 
 namespace weft::decode::fused {
 
 inline constexpr int kMostRows = 8;        // of a step
-inline constexpr int kItemRows = 16;       // of an item of attention: rows of the step x query heads of its KV head
 inline constexpr int64_t kAlignment = 16;  // of every copy into a ring, in bytes
 
 // Of cells, rows or columns.

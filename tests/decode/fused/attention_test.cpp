@@ -53,8 +53,7 @@ AttentionItems items_of(const AttentionShape& shape, int workers) {
           items.items.push_back({.request = request,
                                  .row_begin = first_row + row,
                                  .row_end = first_row + row_end,
-                                 .kv_head_begin = head,
-                                 .kv_head_end = head + 1,
+                                 .kv_head = head,
                                  .kv_begin = begin,
                                  .kv_end = std::min(tokens, begin + chunk)});
         }
@@ -76,7 +75,7 @@ TEST(AttentionTables, ListWhatARowSeesInTheOrderOfKeys) {
   AttentionItems items;
   items.requests = {{0, 1, 3}, {1, 2, 131}};
   const auto add = [&](int request, int row_begin, int row_end, int head, int kv_begin, int kv_end) {
-    items.items.push_back({request, row_begin, row_end, head, head + 1, kv_begin, kv_end, items.num_states});
+    items.items.push_back({request, row_begin, row_end, head, kv_begin, kv_end, items.num_states});
     items.num_states += (row_end - row_begin) * shape.group();
   };
   add(1, 1, 3, 0, 128, 131);
@@ -107,9 +106,7 @@ TEST(AttentionTables, TakeItemsThatAWarpCanRunAlone) {
   const testing::SomeStep step({{3, 9}});
   AttentionItems items;
   items.requests = {{0, 3, 9}};
-  items.items = {{.row_end = 3, .kv_head_end = 2, .kv_end = 9}};
-  EXPECT_THROW(attention_tables(items, step.step, {2, 4, 0}), InternalError);
-  items.items[0].kv_head_end = 1;
+  items.items = {{.row_end = 3, .kv_end = 9}};
   EXPECT_NO_THROW(attention_tables(items, step.step, {2, 4, 0}));
   EXPECT_THROW(attention_tables(items, step.step, {1, 6, 0}), InternalError);
 }

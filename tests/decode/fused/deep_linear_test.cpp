@@ -212,7 +212,7 @@ TEST(DeepLinear, EndsAndSaysWhoWaitsWhereAWorkerNeverComes) {
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::device_failed);
         EXPECT_NE(std::string(error.what())
-                      .find(" waits in phase 1 for the sums of the phase before, and gave up; 3 "
+                      .find(" waits in phase 1 for what the phase before leaves, and gave up; 3 "
                             "of 4 workers did, all but 3"),
                   std::string::npos)
             << error.what();

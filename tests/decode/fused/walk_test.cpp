@@ -124,7 +124,7 @@ TEST_F(FusedWalk, MultipliesMatricesOfSeveralTypes) {
         }
       });
       EXPECT_EQ(model.partition.period, narrow ? 2 : 1);
-      EXPECT_EQ(model.partition.matrices[3].tiles.num_panels, workers == 1 ? 1 : 5);
+      EXPECT_EQ(model.partition.matrices[3].tiles.num_panels, workers == 1 ? 1 : 3);
       const Sequences::Id sequence = model.sequences().add();
       for (const int32_t id : some_ids(10, 3))
         results[narrow].push_back(model.run(model.step_of({{sequence, {id}}}), team)[0]);

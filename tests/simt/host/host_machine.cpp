@@ -81,7 +81,11 @@ class HostMachine : public cuda::Runtime {
       if (watch_launch) watch_launch(loaded.symbol, grid, copy.data());
       const auto run_in = host_in_all_orders ? simt::run_in_all_orders : run_once;
       run_in(host_memory(),
-             {.ctas = grid.ctas, .threads = grid.threads, .shared_bytes = static_cast<size_t>(grid.shared_bytes)},
+             {.ctas = grid.ctas,
+              .threads = grid.threads,
+              .shared_bytes = static_cast<size_t>(grid.shared_bytes),
+              .cooperative = grid.cooperative,
+              .resident_ctas = host_multiprocessors},
              [&] { loaded.call(copy.data()); });
     };
     if (defer_launch == nullptr || !defer_launch(run)) run();

@@ -24,7 +24,7 @@ CardItem card_item(const AttentionItem& item, const StepRequest& request, int fi
   CardItem card{.row_begin = item.row_begin,
                 .row_end = item.row_end,
                 .first_row = request.first_row,
-                .kv_head = item.kv_head_begin,
+                .kv_head = item.kv_head,
                 .kv_begin = item.kv_begin,
                 .kv_end = kv_end,
                 .first_seen = first_seen,
@@ -43,8 +43,6 @@ AttentionTables attention_tables(const AttentionItems& items, const Step& step, 
       .worker_indptr = items.worker_indptr, .num_states = items.num_states, .page_size = pages.page_size};
   tables.pages.assign(pages.kv_page_indices.begin(), pages.kv_page_indices.end());
   for (const AttentionItem& item : items.items) {
-    ensure(item.kv_head_end == item.kv_head_begin + 1, "an item of KV heads {} to {}", item.kv_head_begin,
-           item.kv_head_end);
     ensure((item.row_end - item.row_begin) * form.group <= kItemRows, "an item of {} rows of {} heads",
            item.row_end - item.row_begin, form.group);
     const auto request = static_cast<size_t>(item.request);
@@ -61,7 +59,7 @@ AttentionTables attention_tables(const AttentionItems& items, const Step& step, 
       for (int row = item.row_begin; row < item.row_end; ++row) {
         const Seen seen = seen_by(items.requests[static_cast<size_t>(item.request)], row, form.window);
         if (seen.end <= item.kv_begin || seen.begin >= item.kv_end) continue;
-        each(static_cast<size_t>(row * form.num_kv_heads + item.kv_head_begin),
+        each(static_cast<size_t>(row * form.num_kv_heads + item.kv_head),
              item.first_state + (row - item.row_begin) * form.group);
       }
     }

@@ -2,11 +2,10 @@
 // product, and how an entry of the ring holds an item's keys and values.
 #pragma once
 
+#include "decode/fused/item_rows.h"
 #include "ops/cuda/kernels/args.h"
 
 namespace weft::decode::fused {
-
-inline constexpr int kItemRows = 16;  // pairs of a row and a query head that an item has at most
 
 // What one warp attends at a time: rows of one request and a KV head, over tokens that lie in one entry of the ring.
 struct CardItem {

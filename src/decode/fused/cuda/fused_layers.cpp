@@ -1,0 +1,105 @@
+#include "decode/fused/cuda/fused_layers.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "decode/executor.h"
+#include "decode/fused/cuda/model_kernel.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/stream.h"
+#include "ops/cuda/weights.h"
+
+namespace weft::decode::fused {
+namespace {
+
+constexpr uint64_t kBesideWeights = uint64_t{1} << 30;  // that a card keeps free for what steps bring
+
+class FusedLayers : public Layers {
+ public:
+  FusedLayers(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
+              const Sequences& sequences)
+      : config_(config),
+        card_(cuda::Card::at(options.device.index)),
+        own_stream_(cuda::make_stream(card_)),
+        stream_(Stream::cuda(own_stream_.get(), card_.index())),
+        model_(config, sources, options, sequences, stream_) {}
+
+  void run(const Step& step, float* logits) override {
+    seconds_ = {};
+    seconds_.plan = seconds_of([&] { model_.plan(step); });
+    seconds_.upload = seconds_of([&] { model_.upload(step); });
+    seconds_.enqueue = seconds_of([&] { enqueue(step, logits); });
+    seconds_.wait = seconds_of([&] { wait(); });
+  }
+
+  double replay(const Step& step, float* logits, int count) override {
+    return seconds_of([&] {
+             for (int i = 0; i < count; ++i) enqueue(step, logits);
+             wait();
+           }) /
+           count;
+  }
+
+  size_t weight_bytes() const override { return model_.weight_bytes(); }
+  const StepSeconds& seconds() const override { return seconds_; }
+
+ private:
+  void enqueue(const Step& step, float* logits) {
+    model_.launch(step);
+    // Rows that are wanted and follow each other are one copy.
+    const auto vocabulary = static_cast<int64_t>(config_.vocab_size);
+    for (size_t i = 0, end = 0; i < step.wanted.size(); i = end) {
+      for (end = i + 1; end < step.wanted.size() && step.wanted[end] == step.wanted[end - 1] + 1; ++end) continue;
+      cuda::copy_to_host(card_, logits + static_cast<int64_t>(i) * vocabulary,
+                         model_.logits() + step.wanted[i] * vocabulary,
+                         (end - i) * static_cast<size_t>(vocabulary) * sizeof(float), own_stream_.get());
+    }
+  }
+
+  void wait() { model_.check_stuck(); }
+
+  const ModelConfig& config_;
+  cuda::Card& card_;
+  cuda::OwnedStream own_stream_;
+  Stream stream_;
+  ModelKernel model_;
+  StepSeconds seconds_;
+};
+
+}  // namespace
+
+std::string why_not_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
+  try {
+    check_fused(config, sources, options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return error.what();
+  }
+  return "";
+}
+
+std::string why_no_room(const ModelSources& sources, const ForwardOptions& options) {
+  const auto bytes_of = [](const Sources& all) {
+    uint64_t bytes = 0;
+    for (const ops::WeightSource& source : all)
+      bytes += static_cast<uint64_t>(source.rows * ops::file_row_bytes(source.type, source.cols));
+    return bytes;
+  };
+  uint64_t bytes = kBesideWeights + bytes_of(sources.embedding) + bytes_of(sources.own_head);
+  for (const LayerSources& layer : sources.layers)
+    for (const Sources* of : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) bytes += bytes_of(*of);
+  const uint64_t free = cuda::available(options.device);
+  if (bytes <= free) return "";
+  return fmt::format("the fused step: required {} bytes for its form of the weights beside the layered one, supported "
+                     "are {} that {} has free, missing {}",
+                     bytes, free, to_string(options.device), bytes - free);
+}
+
+std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, const ModelSources& sources,
+                                          const ForwardOptions& options, const Sequences& sequences) {
+  check_fused(config, sources, options);
+  return std::make_unique<FusedLayers>(config, sources, options, sequences);
+}
+
+}  // namespace weft::decode::fused

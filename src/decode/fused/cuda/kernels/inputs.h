@@ -1,0 +1,285 @@
+// What a worker's product multiplies, made of what all workers have left: every worker makes the same of it, each for
+// its own columns.
+#pragma once
+
+#include "decode/fused/cuda/kernels/product.h"
+#include "ops/cuda/kernels/gates.h"
+#include "tile/cuda/convert.h"
+#include "tile/cuda/reduce.h"
+
+namespace weft::decode::fused {
+
+#if WEFT_SM >= 90
+// Loads that a thread has on their way, of 16 bytes.
+inline constexpr int kMostLoads = 8;
+constexpr int batch_of(int loads_of_pair) { return loads_of_pair < kMostLoads ? kMostLoads / loads_of_pair : 1; }
+
+// Where a pair of columns' sums lie in ModelArgs::cells: all pieces of their band; -1 where it has fewer.
+template <class M, int kRows>
+struct SumPlaces {
+  static constexpr int kCount = M::kPanels * M::kPieces;
+  const int* first_slot;
+  WEFT_INLINE void operator()(int row, int column, int* at) const {
+    WEFT_UNROLL
+    for (int panel = 0; panel < M::kPanels; ++panel) {
+      const int* const of = first_slot + panel * M::kBands + column / 16;
+      const int first = of[0], end = of[1];
+      WEFT_UNROLL
+      for (int piece = 0; piece < M::kPieces; ++piece)
+        *at++ = first + piece < end ? static_cast<int>(M::kCells) + ((first + piece) * kRows + row) * 16 + column % 16
+                                    : -1;
+    }
+  }
+};
+
+// A row's residual that is the last one and what a product left, [+ bias], [normed].
+template <class M, bool kHasBias, bool kHasPostNorm>
+struct AddedSums {
+  using Product = M;
+  static constexpr bool kIsNormed = kHasPostNorm;
+  static constexpr int kLoads = 1 + M::kPanels * M::kPieces;
+  i64 residual;                // where the last one lies in ModelArgs::cells
+  u32 residual_tag, sums_tag;  // phases that have written them
+  const float *bias, *post_norm;
+
+  // Pairs of columns, -1: none. False: they did not come.
+  template <int kBatch, class Shape>
+  WEFT_INLINE bool load(const Worker<Shape>& worker, int row, const int (&column)[kBatch], float factor,
+                        float (&r)[kBatch][2]) const {
+    constexpr int kRows = Shape::kSizes.rows;
+    const SumPlaces<M, kRows> places{worker.args.matrices[M::kIndex].first_slot};
+    int at[kBatch * kLoads];
+    u32 tags[kBatch * kLoads];
+    float values[kBatch * kLoads][2];
+    WEFT_UNROLL
+    for (int b = 0; b < kBatch; ++b) {
+      WEFT_UNROLL
+      for (int i = 0; i < kLoads; ++i) {
+        at[b * kLoads + i] = -1;
+        tags[b * kLoads + i] = i == 0 ? residual_tag : sums_tag;
+      }
+      if (column[b] < 0) continue;
+      at[b * kLoads] = static_cast<int>(residual) + (column[b] / 16 * kRows + row) * 16 + column[b] % 16;
+      places(row, column[b], at + b * kLoads + 1);
+    }
+    if (!worker.edge().read(worker.args.cells, at, tags, values)) return false;
+    WEFT_UNROLL
+    for (int b = 0; b < kBatch; ++b) WEFT_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      float sum = 0;
+      WEFT_UNROLL
+      for (int i = 1; i < kLoads; ++i) sum += values[b * kLoads + i][e];
+      if (column[b] >= 0) {
+        if constexpr (kHasBias) sum += bias[column[b] + e];
+        if constexpr (kHasPostNorm) sum = sum * factor * post_norm[column[b] + e];
+      }
+      r[b][e] = values[b * kLoads][e] + sum;
+    }
+    return true;
+  }
+};
+
+// A row's residual that is the embedding of its token.
+template <class E>
+struct Embedded {
+  static constexpr bool kIsNormed = false;
+  static constexpr int kLoads = 1;
+  float scale;
+
+  template <int kBatch, class Shape>
+  WEFT_INLINE bool load(const Worker<Shape>& worker, int row, const int (&column)[kBatch], float,
+                        float (&r)[kBatch][2]) const {
+    const u8* const tiles = worker.args.weights + worker.args.embedding;
+    const int token = worker.args.tokens[row];
+    WEFT_UNROLL
+    for (int b = 0; b < kBatch; ++b) {
+      if (column[b] < 0) continue;
+      const i64 piece = static_cast<i64>(token / 16) * E::kBandPieces + column[b] / E::Weights::kCols;
+      float four[4];
+      tile::row_values<typename E::Weights>(tiles + piece * E::Weights::kBytes, token % 16, column[b] / 4 * 4, four);
+      WEFT_UNROLL
+      for (int e = 0; e < 2; ++e) r[b][e] = scale * (column[b] % 4 == 0 ? four[e] : four[2 + e]);
+    }
+    return true;
+  }
+};
+
+template <class Shape>
+class Inputs {
+ public:
+  WEFT_INLINE explicit Inputs(const Worker<Shape>& worker) : worker_(worker) {}
+
+  // What each makes is there for all threads behind a barrier. False: what it is made of did not come.
+
+  // x = r * norm, its columns of the worker's panel, and the squares of r: sums are multiplied by the norm's factor
+  // behind the product. Parts of r that the worker owns go to `residual`.
+  template <class M, class From>
+  WEFT_INLINE bool normed(const From& from, const float* norm, i64 residual, int phase) const {
+    constexpr int kPairs = Shape::kHidden / 2, kBatch = batch_of(From::kLoads);
+    const ModelArgs& args = worker_.args;
+    constexpr int kCells = (Shape::kHidden + 15) / 16;
+    const int owned = share_of(kCells, worker_.worker), owned_end = share_of(kCells, worker_.worker + 1);
+    const int first_column = Share<M, Shape>(args, worker_.worker).panel * M::kPanelCols;
+    WEFT_NO_UNROLL
+    for (int row = 0; row < args.rows; ++row) {
+      float factor = 1.f;
+      if constexpr (From::kIsNormed) factor = worker_.factor(row);
+      float squares = 0;
+      WEFT_NO_UNROLL
+      for (int first = worker_.thread; first < kPairs; first += kBatch * kConsumers) {
+        int column[kBatch];
+        float r[kBatch][2];
+        WEFT_UNROLL
+        for (int b = 0; b < kBatch; ++b) {
+          const int pair = first + b * kConsumers;
+          column[b] = pair < kPairs ? 2 * pair : -1;
+        }
+        if (!from.load(worker_, row, column, factor, r)) return false;
+        WEFT_UNROLL
+        for (int b = 0; b < kBatch; ++b) {
+          if (column[b] < 0) continue;
+          squares += r[b][0] * r[b][0] + r[b][1] * r[b][1];
+          const int cell = column[b] / 16;
+          if (cell >= owned && cell < owned_end) {
+            u64* const to = args.cells + residual + (cell * kRows + row) * 16 + column[b] % 16;
+            tile::TaggedEdge::write(to, r[b][0], worker_.tag_of(phase));
+            tile::TaggedEdge::write(to + 1, r[b][1], worker_.tag_of(phase));
+          }
+          put<M>(row, column[b] - first_column, r[b][0] * norm[column[b]], r[b][1] * norm[column[b] + 1]);
+        }
+      }
+      squares = tile::lane_sum(squares);
+      if (ptx::lane() == 0) worker_.squares(row)[worker_.thread / 32] = squares;
+    }
+    return true;
+  }
+
+  // Of the norm whose squares all have left: 1 / rms.
+  WEFT_INLINE float norm_factor(int row) const {
+    float sum = 0;
+    for (int warp = 0; warp < kConsumerWarps; ++warp) sum += worker_.squares(row)[warp];
+    return 1.f / ptx::square_root(sum / static_cast<float>(Shape::kHidden) + Shape::kNormEps);
+  }
+
+  // The squares of what a product left, for the norm of it.
+  template <class From>
+  WEFT_INLINE bool squares_of_sums(const From& from) const {
+    using M = typename From::Product;
+    constexpr int kPairs = Shape::kHidden / 2, kPieces = M::kPanels * M::kPieces, kBatch = batch_of(kPieces);
+    const SumPlaces<M, kRows> places{worker_.args.matrices[M::kIndex].first_slot};
+    WEFT_NO_UNROLL
+    for (int row = 0; row < worker_.args.rows; ++row) {
+      float squares = 0;
+      WEFT_NO_UNROLL
+      for (int first = worker_.thread; first < kPairs; first += kBatch * kConsumers) {
+        float sums[kBatch][2];
+        const auto column_of = [&](int b) {
+          const int pair = first + b * kConsumers;
+          return pair < kPairs ? 2 * pair : -1;
+        };
+        if (!sums_of<kBatch>(places, row, column_of, from.sums_tag, sums))
+          return false;
+        WEFT_UNROLL
+        for (int b = 0; b < kBatch; ++b) {
+          if (column_of(b) < 0) continue;
+          WEFT_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            const float bias = from.bias != nullptr ? from.bias[column_of(b) + e] : 0.f;
+            squares += (sums[b][e] + bias) * (sums[b][e] + bias);
+          }
+        }
+      }
+      squares = tile::lane_sum(squares);
+      if (ptx::lane() == 0) worker_.squares(row)[worker_.thread / 32] = squares;
+    }
+    return true;
+  }
+
+  // x = what attention gave.
+  template <class M>
+  WEFT_INLINE bool attended(i64 cells, u32 tag) const {
+    constexpr int kPairs = M::kPanelCols / 2, kBatch = kMostLoads;
+    const int first_column = Share<M, Shape>(worker_.args, worker_.worker).panel * M::kPanelCols;
+    WEFT_NO_UNROLL
+    for (int row = 0; row < worker_.args.rows; ++row) WEFT_NO_UNROLL
+    for (int first = worker_.thread; first < kPairs; first += kBatch * kConsumers) {
+      int at[kBatch];
+      float values[kBatch][2];
+      WEFT_UNROLL
+      for (int b = 0; b < kBatch; ++b) {
+        const int pair = first + b * kConsumers, column = first_column + 2 * pair;
+        at[b] = pair < kPairs ? static_cast<int>(cells) + (column / 16 * kRows + row) * 16 + column % 16 : -1;
+      }
+      if (!worker_.edge().read(worker_.args.cells, at, tag, values)) return false;
+      WEFT_UNROLL
+      for (int b = 0; b < kBatch; ++b)
+        if (at[b] >= 0) put<M>(row, 2 * (first + b * kConsumers), values[b][0], values[b][1]);
+    }
+    return true;
+  }
+
+  // x = gate(gate) * up, of the sums of both.
+  template <class M, class GateUp>
+  WEFT_INLINE bool gated(u32 tag) const {
+    constexpr int kPairs = M::kPanelCols / 2, kPieces = GateUp::kPanels * GateUp::kPieces;
+    constexpr int kBatch = batch_of(2 * kPieces), kHalf = GateUp::kRows / 2;
+    const SumPlaces<GateUp, kRows> places{worker_.args.matrices[GateUp::kIndex].first_slot};
+    const int first_column = Share<M, Shape>(worker_.args, worker_.worker).panel * M::kPanelCols;
+    WEFT_NO_UNROLL
+    for (int row = 0; row < worker_.args.rows; ++row) WEFT_NO_UNROLL
+    for (int first = worker_.thread; first < kPairs; first += kBatch * kConsumers) {
+      float sums[2 * kBatch][2];
+      const auto column_of = [&](int b) {  // of both by turns
+        const int pair = first + b / 2 * kConsumers;
+        return pair < kPairs ? first_column + 2 * pair + b % 2 * kHalf : -1;
+      };
+      if (!sums_of<2 * kBatch>(places, row, column_of, tag, sums)) return false;
+      WEFT_UNROLL
+      for (int b = 0; b < kBatch; ++b) {
+        if (column_of(2 * b) < 0) continue;
+        put<M>(row, 2 * (first + b * kConsumers),
+               ops::gate_of(sums[2 * b][0], Shape::kIsGelu) * sums[2 * b + 1][0],
+               ops::gate_of(sums[2 * b][1], Shape::kIsGelu) * sums[2 * b + 1][1]);
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int kRows = Shape::kSizes.rows;
+
+  // A pair of columns of the worker's panel, if it lies there.
+  template <class M>
+  WEFT_INLINE void put(int row, int column, float low, float high) const {
+    if (column >= 0 && column < M::kPanelCols)
+      reinterpret_cast<u32*>(worker_.x(row))[column / 2] = tile::pack<bf16>(low, high);
+  }
+
+  // All pieces of pairs of columns, added in their order.
+  template <int kBatch, class Places, class ColumnOf>
+  WEFT_INLINE bool sums_of(const Places& places, int row, const ColumnOf& column_of, u32 tag,
+                           float (&sums)[kBatch][2]) const {
+    int at[kBatch * Places::kCount];
+    float values[kBatch * Places::kCount][2];
+    WEFT_UNROLL
+    for (int b = 0; b < kBatch; ++b) {
+      WEFT_UNROLL
+      for (int i = 0; i < Places::kCount; ++i) at[b * Places::kCount + i] = -1;
+      if (const int column = column_of(b); column >= 0) places(row, column, at + b * Places::kCount);
+    }
+    if (!worker_.edge().read(worker_.args.cells, at, tag, values)) return false;
+    WEFT_UNROLL
+    for (int b = 0; b < kBatch; ++b) WEFT_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      sums[b][e] = 0;
+      WEFT_UNROLL
+      for (int i = 0; i < Places::kCount; ++i) sums[b][e] += values[b * Places::kCount + i][e];
+    }
+    return true;
+  }
+
+  const Worker<Shape> worker_;
+};
+#endif
+
+}  // namespace weft::decode::fused

@@ -1,0 +1,288 @@
+// A step of a model in one kernel: what the generated text calls, phase by phase (decode/fused/cuda/model_text.h). A
+// launch is cooperative; a CTA is a worker (worker.h).
+//
+//   Worker<Shape> worker(args);
+//   worker.init();
+//   if (worker.copies()) {
+//     Copies<Shape> copies(worker);                        // a warp: weights, keys and values of all phases
+//     ... copies.weights<Qkv>(offset) && copies.items(...) && ...
+//     copies.end();
+//   } else {
+//     Step<Shape> step(worker);                            // the others: one phase after another
+//     ... step.embedded<Qkv, Embedding>(...) && step.attention<Qkv>(...) && step.merge(...) && ...
+//   }
+#pragma once
+
+#include "decode/fused/cuda/kernels/attention.h"
+#include "decode/fused/cuda/kernels/inputs.h"
+#include "decode/fused/cuda/kernels/merge.h"
+#include "decode/fused/cuda/kernels/product.h"
+
+namespace weft::decode::fused {
+
+#if WEFT_SM >= 90
+// Keys and values of a layer, and where a step's requests have theirs.
+WEFT_INLINE AttendArgs cache_args(const ModelArgs& args, int layer) {
+  AttendArgs of{.k = args.keys, .v = args.values, .pages = args.pages, .page_size = args.page_size};
+  of.k.data = static_cast<u8*>(of.k.data) + 2 * layer * args.keys_of_layer;
+  of.v.data = static_cast<u8*>(of.v.data) + 2 * layer * args.values_of_layer;
+  return of;
+}
+
+// All lanes call, and get the same answers: false as soon as a wait has given up.
+template <class Shape>
+class Copies {
+ public:
+  WEFT_INLINE explicit Copies(const Worker<Shape>& worker)
+      : worker_(worker),
+        producer_(worker.ring(),
+                  {static_cast<u32>(worker.args.ahead_bytes), static_cast<u32>(worker.args.beside_bytes)},
+                  worker.args.limit_ns) {}
+
+  // Of a matrix that lies at `offset` of the weights.
+  template <class M>
+  WEFT_INLINE bool weights(i64 offset) {
+    bool goes_on = true;
+    if (ptx::lane() == 0) goes_on = copy_weights<M>(worker_, producer_, offset, phase_);
+    ++phase_;
+    return ptx::ballot(!goes_on) == 0;
+  }
+  // Of a layer's matrix: qkv, output, gate_up, down.
+  template <class M>
+  WEFT_INLINE bool weights_of(int layer, int index) {
+    return weights<M>(worker_.args.offsets[4 * layer + index]);
+  }
+
+  // Keys and values of the worker's items, an entry each.
+  WEFT_INLINE bool keys_and_values(int layer, int kind) {
+    const KindTables& tables = worker_.args.kinds[kind];
+    const AttendArgs args = cache_args(worker_.args, layer);
+    const int end = tables.worker_indptr[worker_.worker + 1];
+    for (int i = tables.worker_indptr[worker_.worker]; i < end; ++i) {
+      const CardItem item = tables.items[i];
+      bool goes_on = true;
+      if (ptx::lane() == 0)
+        goes_on = producer_.acquire(static_cast<u32>(item_entry_bytes(item.tokens(), Shape::kHeadDim)),
+                                    item_copy_bytes(item, Shape::kHeadDim), static_cast<u32>(phase_));
+      if (ptx::ballot(!goes_on) != 0) {
+        if (ptx::lane() == 0) worker_.report(StuckAt::free_entry, phase_);
+        return false;
+      }
+      // Lane 0 knows where the entry lies.
+      copy_item<Shape::kHeadDim>(args, item, ptx::shuffle(producer_.data(), 0), ptx::shuffle(producer_.full(), 0));
+      if (ptx::lane() == 0) producer_.advance();
+    }
+    phase_ += 2;  // the merge copies nothing
+    return true;
+  }
+
+  // Behind the last phase, and where a wait gave up: shared memory must not end before copies have landed.
+  WEFT_INLINE void end() {
+    if (ptx::lane() == 0) producer_.drain();
+  }
+
+ private:
+  const Worker<Shape> worker_;
+  tile::RingProducer producer_;
+  int phase_ = 0;
+};
+
+template <class Shape>
+class Step {
+ public:
+  WEFT_INLINE explicit Step(const Worker<Shape>& worker)
+      : worker_(worker),
+        consumers_(worker),
+        inputs_(worker),
+        ring_(worker.ring(), worker.thread / 32, kConsumerWarps, worker.args.limit_ns) {
+    // Rows that a step does not have are numbers all the same.
+    for (int i = worker.thread; i < Shape::kSizes.rows * worker.kLayout.ldx / 2; i += kConsumers)
+      reinterpret_cast<u32*>(worker.x(0))[i] = 0;
+    ptx::named_sync(1, kConsumers);
+  }
+
+  // Where the vectors of a layer begin.
+  WEFT_INLINE const float* vectors_of(int layer) const { return worker_.args.vectors + layer * Shape::kVectors; }
+  WEFT_INLINE bool wants_logits() const { return worker_.args.wants_logits; }
+
+  // Each is a phase, and false where a wait has given up. Products by what they multiply:
+  // the embedding, normed.
+  template <class M, class E>
+  WEFT_INLINE bool embedded(float scale, const float* norm) {
+    return normed<M>(Embedded<E>{scale}, norm) && multiply<M, true>(SumsOf<M>{*this});
+  }
+  // The residual with what M0 left, [+ bias], [normed by post_norm], normed.
+  template <class M, class M0, bool kHasBias, bool kHasPostNorm>
+  WEFT_INLINE bool added(const float* norm, const float* bias, const float* post_norm) {
+    return normed<M>(added_to_residual<M0, kHasBias, kHasPostNorm>(bias, post_norm), norm) &&
+           multiply<M, true>(SumsOf<M>{*this});
+  }
+  // What attention gave.
+  template <class M>
+  WEFT_INLINE bool attended() {
+    if (!inputs_.template attended<M>(Shape::kAttended, last_tag())) give_up(StuckAt::edge);
+    return multiply<M, false>(SumsOf<M>{*this});
+  }
+  // gate(gate) * up.
+  template <class M, class GateUp>
+  WEFT_INLINE bool gated() {
+    if (!inputs_.template gated<M, GateUp>(last_tag())) give_up(StuckAt::edge);
+    return multiply<M, false>(SumsOf<M>{*this});
+  }
+  // The last one: its sums are logits.
+  template <class M, class M0, bool kHasPostNorm>
+  WEFT_INLINE bool logits(float soft_cap, const float* post_norm) {
+    return normed<M>(added_to_residual<M0, false, kHasPostNorm>(nullptr, post_norm), worker_.args.output_norm) &&
+           multiply<M, true>(Logits<M>{worker_.args, soft_cap});
+  }
+
+  // Items, by a warp each.
+  template <class Qkv>
+  WEFT_INLINE bool attention(int layer, int kind, const float* bias, const float* q_norm, const float* k_norm) {
+    if (worker_.thread == 0) worker_.ring().begin(static_cast<u32>(phase_));
+    const ModelArgs& args = worker_.args;
+    const KindTables& tables = args.kinds[kind];
+    AttendArgs attend = cache_args(args, layer);
+    attend.heads = {.first_slot = args.matrices[Qkv::kIndex].first_slot,
+                    .panels = Qkv::kPanels,
+                    .bands = Qkv::kBands,
+                    .rows = Shape::kSizes.rows,
+                    .num_qo_heads = Shape::kHeads,
+                    .num_kv_heads = Shape::kKvHeads,
+                    .bias = bias,
+                    .q_norm = q_norm,
+                    .k_norm = k_norm,
+                    .eps = Shape::kNormEps,
+                    .cos = tables.cos,
+                    .sin = tables.sin,
+                    .pairs = tables.pairs,
+                    .halves = Shape::kTurnsHalves};
+    attend.scale = Shape::kScale, attend.soft_cap = Shape::kSoftCap;
+    attend.window = tables.window;
+    const int first = tables.worker_indptr[worker_.worker], count = tables.worker_indptr[worker_.worker + 1] - first;
+    for (; ring_.number() < before_ + count; ring_.release()) {
+      const CardItem item = tables.items[first + ring_.number() - before_];
+      if (!ring_.wait()) {
+        give_up(StuckAt::copy);
+        continue;
+      }
+      if (!attend_item<bf16, Shape::kHeadDim, Shape::kChunk>(attend, item, ring_.data(), worker_.edge(),
+                                                            {args.cells + Qkv::kCells, last_tag()},
+                                                            {args.cells + Shape::kStates, worker_.tag_of(phase_)}))
+        give_up(StuckAt::edge);
+    }
+    before_ += count;
+    ++phase_;
+    return true;
+  }
+
+  // States of items become what attention gives, cells of 16 columns by a warp each.
+  WEFT_INLINE bool merge(int kind) {
+    const ModelArgs& args = worker_.args;
+    const KindTables& tables = args.kinds[kind];
+    constexpr int kParts = Shape::kHeadDim / 16, kCells = Shape::kHeads * kParts;
+    const MergeArgs merge{.state_indptr = tables.state_indptr,
+                          .states = tables.states,
+                          .rows = Shape::kSizes.rows,
+                          .num_qo_heads = Shape::kHeads,
+                          .num_kv_heads = Shape::kKvHeads,
+                          .head_dim = Shape::kHeadDim,
+                          .scale = Shape::kScale,
+                          .soft_cap = Shape::kSoftCap};
+    const int first = share_of(kCells, worker_.worker), own = share_of(kCells, worker_.worker + 1) - first;
+    for (int i = worker_.thread / 32; i < own * args.rows; i += kConsumerWarps) {
+      const int cell = first + i % own, row = i / own;
+      if (!merge_cell(merge, worker_.edge(), {args.cells + Shape::kStates, last_tag()},
+                      {args.cells + Shape::kAttended, worker_.tag_of(phase_)}, row, cell / kParts, cell % kParts))
+        give_up(StuckAt::edge);
+    }
+    ++phase_;
+    return true;
+  }
+
+ private:
+  // What a product's sums become.
+  template <class M>
+  struct SumsOf {
+    const Step& step;
+    WEFT_INLINE void operator()(const Share<M, Shape>& share, int band, int cell, float sum) const {
+      tile::TaggedEdge::write(
+          step.worker_.args.cells + M::kCells +
+              static_cast<i64>(share.first_slot + band) * Shape::kSizes.rows * 16 + cell,
+          sum, step.worker_.tag_of(step.phase_));
+    }
+  };
+  template <class M>
+  struct Logits {
+    const ModelArgs& args;
+    float soft_cap;  // 0: none
+    WEFT_INLINE void operator()(const Share<M, Shape>& share, int band, int cell, float sum) const {
+      const int row = cell / 16, column = (share.tiles.first_band() + band) * 16 + cell % 16;
+      if (row >= args.rows || column >= M::kRows) return;
+      args.logits[static_cast<i64>(row) * M::kRows + column] = soft_cap > 0.f ? ops::capped(sum, soft_cap) : sum;
+    }
+  };
+
+  WEFT_INLINE void give_up(StuckAt at) const { consumers_.give_up(at, phase_); }
+  // A choice and no table, which would lie in memory.
+  WEFT_INLINE static i64 residual_of(int buffer) { return buffer == 0 ? Shape::kResidual0 : Shape::kResidual1; }
+  WEFT_INLINE u32 last_tag() const { return worker_.tag_of(phase_ - 1); }
+
+  template <class M0, bool kHasBias, bool kHasPostNorm>
+  WEFT_INLINE AddedSums<M0, kHasBias, kHasPostNorm> added_to_residual(const float* bias, const float* post_norm) const {
+    return {residual_of(residual_), residual_tag_, last_tag(), bias, post_norm};
+  }
+
+  // The input of a product that is a norm of the residual, which the worker's part of is written.
+  template <class M, class From>
+  WEFT_INLINE bool normed(const From& from, const float* norm) {
+    if constexpr (From::kIsNormed) {
+      if (!inputs_.squares_of_sums(from)) give_up(StuckAt::edge);
+      if (!consumers_.sync()) return false;
+      if (worker_.thread < worker_.args.rows) worker_.factor(worker_.thread) = inputs_.norm_factor(worker_.thread);
+      if (!consumers_.sync()) return false;
+    }
+    residual_ ^= 1;
+    if (!inputs_.template normed<M>(from, norm, residual_of(residual_), phase_)) give_up(StuckAt::edge);
+    residual_tag_ = worker_.tag_of(phase_);
+    return true;
+  }
+
+  // Behind the input, whatever it is.
+  template <class M, bool kIsNormed, class Write>
+  WEFT_INLINE bool multiply(const Write& write) {
+    if (!consumers_.sync()) return false;
+    if (worker_.thread == 0) worker_.ring().begin(static_cast<u32>(phase_));
+    if (kIsNormed && worker_.thread < worker_.args.rows)
+      worker_.factor(worker_.thread) = inputs_.norm_factor(worker_.thread);
+    const Share<M, Shape> share(worker_.args, worker_.worker);
+    for (int round = 0; round < share.tiles.num_rounds(); ++round) {
+      for (; ring_.number() < before_ + share.tiles.end_entry(round); ring_.release()) {
+        // What it multiplies where a copy did not come is no number; behind the barrier all end.
+        if (!ring_.wait()) give_up(StuckAt::copy);
+        tile::multiply_entry<typename M::Weights, Shape::kSizes.rows>(
+            share.tiles, round, ring_.number() - before_, ring_.data(), worker_.x(0), worker_.kLayout.ldx, worker_.parts());
+      }
+      if (!consumers_.sync()) return false;
+      tile::finish_round(share.tiles, round, worker_.thread, kConsumers, worker_.parts(),
+                         [&](int band, int cell, float sum) {
+                           write(share, band, cell, kIsNormed ? sum * worker_.factor(cell / 16) : sum);
+                         });
+    }
+    before_ += share.tiles.num_entries();
+    ++phase_;
+    return true;
+  }
+
+  const Worker<Shape> worker_;
+  Consumers<Shape> consumers_;
+  Inputs<Shape> inputs_;
+  tile::RingConsumer ring_;
+  int phase_ = 0;
+  int before_ = 0;         // entries of phases before
+  int residual_ = 1;       // which of its two buffers was written last
+  u32 residual_tag_ = 0;   // by which phase
+};
+#endif
+
+}  // namespace weft::decode::fused

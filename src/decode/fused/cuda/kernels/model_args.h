@@ -1,0 +1,80 @@
+// Arguments of a kernel that runs a whole step, and how its shared memory is cut, for host and kernel alike.
+#pragma once
+
+#include "decode/fused/cuda/kernels/attention_args.h"
+#include "decode/fused/cuda/kernels/stuck.h"
+#include "ops/cuda/kernels/args.h"
+
+namespace weft::decode::fused {
+
+inline constexpr int kConsumerWarps = 16;  // that multiply; one more copies
+
+// What decides the size of a kernel's shared memory.
+struct ModelSizes {
+  int rows = 1;                            // of a step, at most
+  int x_cols = 0;                          // columns of x that a worker multiplies at once, at most
+  int half_parts = 0, round_entries = 0;   // of partial sums: tile/abi/matvec.h
+  int ring_bytes = 0, ring_entries = 0;    // tile/cuda/ring.h
+};
+
+// From the begin of a CTA's shared memory on, in bytes; the ring lies first.
+struct SharedLayout {
+  int parts, x, squares, factors, stopped, bytes;
+  int ldx;  // elements of a row of x: 8 rows lie in different banks
+  constexpr explicit SharedLayout(const ModelSizes& sizes)
+      : parts((sizes.ring_bytes + sizes.ring_entries * 28 + 4 + 15) / 16 * 16),
+        x(parts + 2 * sizes.half_parts * sizes.rows * 64),
+        squares(x + 2 * ((sizes.x_cols + 63) / 64 * 64 + 16) * sizes.rows),
+        factors(squares + 4 * kConsumerWarps * sizes.rows),
+        stopped(factors + 4 * sizes.rows),
+        bytes(stopped + 8),
+        ldx((sizes.x_cols + 63) / 64 * 64 + 16) {}
+};
+
+// A matrix's partition (partition.h), in global memory.
+struct MatrixTables {
+  const int* borders;      // [workers + 1]: tiles of the line
+  const int* worker_slot;  // [workers]: of the worker's first tile
+  const int* first_slot;   // [panels * bands + 1]
+};
+
+inline constexpr int kMostMatrices = 5;  // of a layer, and the head
+inline constexpr int kMostKinds = 2;     // of layers: those that see everything, and those that slide
+
+// What a step brings for layers that see as many tokens.
+struct KindTables {
+  const CardItem* items;      // by workers
+  const int* worker_indptr;   // [workers + 1]
+  const int *state_indptr, *states;  // MergeArgs
+  const float *cos, *sin;     // [rows, pairs]
+  int window, pairs;
+};
+
+struct ModelArgs {
+  // The model, which launches share.
+  MatrixTables matrices[kMostMatrices] = {};  // by Matrix::kIndex
+  const unsigned char* weights = nullptr;     // all matrices,
+  const long long* offsets = nullptr;         // those of layers from here on: [layers, 4],
+  long long embedding = 0, head = 0;          // and these
+  const float* vectors = nullptr;             // of layers: [layers, Shape::kVectors]
+  const float* output_norm = nullptr;
+  unsigned long long* cells = nullptr;        // what workers hand on, from Shape's offsets on
+  ops::CardCache keys = {}, values = {};      // of the first layer
+  long long keys_of_layer = 0, values_of_layer = 0;  // elements from one layer to the next
+
+  // The step.
+  int rows = 0;                // no more than the kernel's
+  const int* tokens = nullptr;  // [rows]
+  KindTables kinds[kMostKinds] = {};
+  const int* pages = nullptr;  // of its requests, one behind the other
+  int page_size = 0;
+  float* logits = nullptr;     // [rows, vocabulary]
+  bool wants_logits = true;    // false: ends where the last layer has appended
+  unsigned first_phase = 0;    // phases of launches before
+
+  unsigned long long* stuck = nullptr;    // [workers], 0
+  unsigned long long limit_ns = 0;        // that a wait may take; 0: forever
+  int ahead_bytes = 0, beside_bytes = 0;  // in flight: tile/cuda/ring.h
+};
+
+}  // namespace weft::decode::fused

@@ -1,0 +1,75 @@
+// Products of a kernel that runs a whole step: their weights through the ring, their sums to whoever reads them.
+#pragma once
+
+#include "decode/fused/cuda/kernels/worker.h"
+#include "ops/cuda/kernels/gates.h"
+#include "tile/cuda/matvec.h"
+#include "tile/cuda/ptx/bulk_copy.h"
+
+namespace weft::decode::fused {
+
+#if WEFT_SM >= 90
+// A matrix of the model and its partition, as the generated text says. Its line of tiles runs panel by panel, each a
+// range of columns that workers of its own have. Weights: tile/cuda/matvec.h.
+template <class Weights_, int index, int rows, int cols, int panels, int tile_cols, int entry_tiles, int pieces,
+          long long cells>
+struct Matrix {
+  using Weights = Weights_;
+  static constexpr int kIndex = index;  // of ModelArgs::matrices
+  static constexpr int kRows = rows, kCols = cols, kPanels = panels, kPanelCols = cols / panels;
+  static constexpr int kTileCols = tile_cols, kTileBytes = tile_cols / Weights::kCols * Weights::kBytes;
+  static constexpr int kBands = (rows + 15) / 16;
+  static constexpr int kBandTiles = (kPanelCols + tile_cols - 1) / tile_cols;  // of a panel
+  static constexpr int kPanelTiles = kBands * kBandTiles;
+  static constexpr int kBandPieces = kBandTiles * tile_cols / Weights::kCols;  // of weights
+  static constexpr int kEntryTiles = entry_tiles;
+  static constexpr int kPieces = pieces;  // sums of a band within a panel, at most
+  static constexpr i64 kCells = cells;    // where its sums begin in ModelArgs::cells
+  static_assert(cols % panels == 0 && tile_cols % Weights::kCols == 0);
+};
+
+// What a worker has of it.
+template <class M, class Shape>
+struct Share {
+  int panel;
+  tile::MatvecShare tiles;  // of the panel
+  int first_slot;           // of the share's first band
+
+  WEFT_INLINE Share(const ModelArgs& args, int worker) {
+    const MatrixTables& tables = args.matrices[M::kIndex];
+    const int begin = tables.borders[worker], end = tables.borders[worker + 1];
+    panel = begin < end ? begin / M::kPanelTiles : 0;
+    tiles = {.begin = begin - panel * M::kPanelTiles,
+             .end = end - panel * M::kPanelTiles,
+             .band_tiles = M::kBandTiles,
+             .tile_cols = M::kTileCols,
+             .entry_tiles = M::kEntryTiles,
+             .round_entries = Shape::kSizes.round_entries,
+             .rows = Shape::kSizes.rows,
+             .half_parts = Shape::kSizes.half_parts};
+    first_slot = tables.worker_slot[worker];
+  }
+};
+
+// The thread that copies: weights of all phases in their order, as the ring has room.
+template <class M, class Shape>
+WEFT_INLINE bool copy_weights(const Worker<Shape>& worker, tile::RingProducer& producer, i64 offset, int phase) {
+  const Share<M, Shape> share(worker.args, worker.worker);
+  const int first = share.panel * M::kPanelTiles + share.tiles.begin;
+  const u8* from = worker.args.weights + offset + static_cast<i64>(first) * M::kTileBytes;
+  const ptx::CachePolicy policy = ptx::evict_first();
+  for (int entry = 0; entry < share.tiles.num_entries(); ++entry) {
+    const u32 bytes = static_cast<u32>(share.tiles.tiles_of(entry)) * M::kTileBytes;
+    if (!producer.acquire(bytes, static_cast<u32>(phase))) {
+      worker.report(StuckAt::free_entry, phase);
+      return false;
+    }
+    ptx::bulk_copy(producer.data(), from, bytes, producer.full(), policy);
+    producer.advance();
+    from += bytes;
+  }
+  return true;
+}
+#endif
+
+}  // namespace weft::decode::fused

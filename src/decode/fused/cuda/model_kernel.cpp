@@ -1,0 +1,237 @@
+#include "decode/fused/cuda/model_kernel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "base/check.h"
+#include "decode/executor.h"
+#include "decode/fused/cuda/stuck_text.h"
+#include "weft/error.h"
+
+namespace weft::decode::fused {
+namespace {
+
+constexpr int64_t kAligned = 16;  // of what a step brings
+constexpr uint64_t kLimitNs = 2'000'000'000;  // that a wait may take
+// In flight, until and once a phase has begun (tile/cuda/ring.h): few keep memory busy, and what a worker loads of
+// others queues behind them.
+constexpr int kAheadBytes = 36 << 10, kBesideBytes = 64 << 10;
+
+size_t variant_index(int64_t rows) { return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(rows - 1))); }
+
+}  // namespace
+
+Machine machine_of(const cuda::Runtime& runtime, Device device, const Program& program) {
+  Machine machine{.workers = runtime.num_multiprocessors(device)};
+  machine.entry_bytes = 12 << 10;
+  machine.max_entries = 2 * kConsumerWarps;
+  machine.kv_chunk = program.head_dim <= 128 ? 64 : 32;
+  return machine;
+}
+
+void check_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
+  const auto require = [](std::string_view name, std::string_view wanted, bool has, std::string_view supported) {
+    check(has, ErrorCode::unsupported, "the fused step: required {} {}; supported {}; missing: a kernel for others",
+          name, wanted, supported);
+  };
+  require("device", to_string(options.device), options.device.kind == DeviceKind::cuda, "are cards");
+  const cuda::Runtime& runtime = cuda::runtime();
+  runtime.require(options.device, "device");
+  const std::string architecture = runtime.architecture(options.device);
+  require("code for", architecture, architecture == "sm_90a", "is sm_90a (bulk copies on barriers)");
+  require("precision", to_string(options.precision), options.precision != Precision::exact,
+          "are default and fast: x is multiplied in bf16");
+  const DType kv_dtype = kv_dtype_of(options);
+  require("kv_dtype", weft::to_string(kv_dtype), kv_dtype == DType::bf16, "is bf16");
+  const Program program = make_program(config);
+  shape_of(make_partition(program, form_of(program, sources), machine_of(runtime, options.device, program)), kMostRows,
+           kv_dtype);
+}
+
+ModelKernel::ModelKernel(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
+                         const Sequences& sequences, Stream stream)
+    : config_(config), options_(options), runtime_(cuda::runtime()), device_(options.device), stream_(stream) {
+  const Program program = make_program(config);
+  partition_ = make_partition(program, form_of(program, sources), machine_of(runtime_, device_, program));
+  const Variant& one = variant_of(1);
+  weights_.emplace(runtime_, device_, partition_, one.shape, sources, team_of(options), options.on_load, stream_);
+  weights_->tell(args_);
+  make_tables();
+  const KvCache first = sequences.layer(0);
+  const int64_t layers = program.num_layers;
+  const auto cache_of = [](const TensorView& side) {
+    return ops::CardCache{side.data(), side.stride(0), side.stride(1), side.stride(2)};
+  };
+  const int64_t bytes = bits_of(first.k.dtype()) / 8;
+  const auto of_layer = [&](const TensorView& from, const TensorView& to) {
+    return (static_cast<const char*>(to.data()) - static_cast<const char*>(from.data())) / bytes;
+  };
+  args_.keys = cache_of(first.k), args_.values = cache_of(first.v);
+  if (layers > 1) {
+    const KvCache second = sequences.layer(1), last = sequences.layer(static_cast<int>(layers) - 1);
+    args_.keys_of_layer = of_layer(first.k, second.k), args_.values_of_layer = of_layer(first.v, second.v);
+    ensure(of_layer(first.k, last.k) == (layers - 1) * args_.keys_of_layer &&
+               of_layer(first.v, last.v) == (layers - 1) * args_.values_of_layer,
+           "caches of layers lie at uneven strides");
+  }
+  args_.limit_ns = kLimitNs;
+  args_.ahead_bytes = kAheadBytes, args_.beside_bytes = kBesideBytes;
+}
+
+ModelKernel::Variant& ModelKernel::variant_of(int64_t rows) {
+  std::optional<Variant>& found = variants_[variant_index(rows)];
+  if (found) return *found;
+  const int most = 1 << variant_index(rows);
+  const ModelShape shape = shape_of(partition_, most, kv_dtype_of(options_));
+  found.emplace(Variant{.shape = shape, .text = model_text(partition_, shape)});
+  found->kernel = &runtime_.load(device_, found->text);
+  const int workers = partition_.machine.workers;
+  const int at_once = runtime_.ctas_per_multiprocessor(*found->kernel, found->text.grid(workers)) *
+                      runtime_.num_multiprocessors(device_);
+  check(at_once >= workers, ErrorCode::unsupported,
+        "the fused step: required {} CTAs at once, supported by {} are {}, missing {}", workers, to_string(device_),
+        at_once, workers - at_once);
+  return *found;
+}
+
+// What launches share: the partition's tables, one behind the other.
+void ModelKernel::make_tables() {
+  std::vector<int32_t> all;
+  std::vector<size_t> begins;
+  const auto add = [&](const auto& from) {
+    begins.push_back(all.size());
+    for (const auto value : from) {
+      ensure(value <= std::numeric_limits<int32_t>::max(), "a table of the partition has {}", value);
+      all.push_back(static_cast<int32_t>(value));
+    }
+  };
+  const std::vector<const MatrixPartition*> matrices = kernel_matrices(partition_);
+  for (const MatrixPartition* matrix : matrices) add(matrix->borders), add(matrix->worker_slot), add(matrix->first_slot);
+  tables_ = Workspace(device_, all.size() * sizeof(int32_t));
+  const Bytes piece{all.data(), static_cast<int64_t>(tables_.bytes())};
+  runtime_.write(device_, tables_.data(), {&piece, 1}, stream_);
+  size_t next = 0;
+  const auto take = [&] { return static_cast<const int*>(tables_.data()) + begins[next++]; };
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    args_.matrices[i].borders = take();
+    args_.matrices[i].worker_slot = take();
+    args_.matrices[i].first_slot = take();
+  }
+  const size_t workers = static_cast<size_t>(partition_.machine.workers);
+  stuck_ = Workspace(device_, workers * sizeof(uint64_t));
+  stuck_words_.resize(workers);
+  args_.stuck = static_cast<unsigned long long*>(stuck_.data());
+}
+
+// Room for what workers hand on. New memory is zero: no phase has that number.
+void ModelKernel::make_cells(Variant& variant, int64_t num_states) {
+  const int64_t cells =
+      variant.shape.cells_of(Shared::states) + num_states * (partition_.program.head_dim + 2);
+  const size_t bytes = static_cast<size_t>(cells) * sizeof(uint64_t);
+  const auto phases = static_cast<uint32_t>(partition_.phases.size());
+  const bool is_last_number = variant.first_phase > std::numeric_limits<uint32_t>::max() - 2 * phases;
+  if (variant.cells.bytes() >= bytes && !is_last_number) return;
+  variant.cells = Workspace();
+  variant.cells = Workspace(device_, bytes + bytes / 4);
+  variant.first_phase = 0;
+}
+
+void ModelKernel::plan(const Step& step) {
+  const Program& program = partition_.program;
+  items_.clear();
+  ropes_.resize(program.ropes.size());
+  for (size_t kind = 0; kind < ropes_.size(); ++kind) {
+    const int window = kind == 0 ? 0 : config_.sliding_window;
+    items_.push_back(attention_tables(
+        attention_items(partition_, step, window), step,
+        {.num_kv_heads = program.num_kv_heads, .group = program.num_qo_heads / program.num_kv_heads, .window = window}));
+    ops::make_rope_table(step.positions, program.ropes[kind], program.head_dim, ropes_[kind]);
+  }
+}
+
+// Ids, tables and angles, one behind the other, in one copy.
+void ModelKernel::upload(const Step& step) {
+  std::vector<Bytes> pieces;
+  std::vector<size_t> begins;
+  size_t bytes = 0;
+  static constexpr char kZeros[kAligned] = {};
+  const auto add = [&](const auto& from) {
+    const Bytes piece{from.data(), static_cast<int64_t>(from.size() * sizeof from[0])};
+    const int64_t behind = (kAligned - piece.size % kAligned) % kAligned;
+    pieces.push_back(piece);
+    pieces.push_back({kZeros, behind});
+    begins.push_back(bytes);
+    bytes += static_cast<size_t>(piece.size + behind);
+  };
+  add(step.tokens);
+  add(items_[0].pages);
+  for (size_t kind = 0; kind < items_.size(); ++kind) {
+    const AttentionTables& tables = items_[kind];
+    add(tables.items), add(tables.worker_indptr), add(tables.state_indptr), add(tables.states);
+    add(ropes_[kind].cos), add(ropes_[kind].sin);
+  }
+  if (uploaded_.bytes() < bytes) {
+    uploaded_ = Workspace();
+    uploaded_ = Workspace(device_, 2 * bytes);
+  }
+  runtime_.write(device_, uploaded_.data(), pieces, stream_);
+
+  size_t next = 0;
+  const auto take = [&]<class T>(const T*& to) {
+    to = reinterpret_cast<const T*>(static_cast<const char*>(uploaded_.data()) + begins[next++]);
+  };
+  take(args_.tokens);
+  take(args_.pages);
+  for (size_t kind = 0; kind < items_.size(); ++kind) {
+    KindTables& to = args_.kinds[kind];
+    take(to.items), take(to.worker_indptr), take(to.state_indptr), take(to.states);
+    take(to.cos), take(to.sin);
+    to.window = kind == 0 ? 0 : config_.sliding_window;
+    to.pairs = ropes_[kind].pairs;
+  }
+  args_.page_size = items_[0].page_size;
+  args_.rows = static_cast<int>(step.rows());
+  args_.wants_logits = !step.wanted.empty();
+
+  Variant& variant = variant_of(step.rows());
+  int num_states = 0;
+  for (const AttentionTables& tables : items_) num_states = std::max(num_states, tables.num_states);
+  make_cells(variant, num_states);
+  const size_t logit_bytes = static_cast<size_t>(step.rows() * config_.vocab_size) * sizeof(float);
+  if (logits_.bytes() < logit_bytes) {
+    logits_ = Workspace();
+    logits_ = Workspace(device_, logit_bytes);
+  }
+}
+
+void ModelKernel::launch(const Step& step) {
+  Variant& variant = variant_of(step.rows());
+  ModelArgs args = args_;
+  args.cells = static_cast<unsigned long long*>(variant.cells.data());
+  args.logits = logits();
+  args.first_phase = variant.first_phase;
+  variant.first_phase += static_cast<uint32_t>(partition_.phases.size());
+  cuda::Grid grid = variant.text.grid(partition_.machine.workers);
+  grid.cooperative = true;
+  runtime_.launch(*variant.kernel, grid, args, stream_);
+}
+
+void ModelKernel::check_stuck() {
+  runtime_.read(device_, stuck_.data(), stuck_words_.data(),
+                static_cast<int64_t>(stuck_words_.size() * sizeof(uint64_t)), stream_);
+  const auto name = [&](uint32_t phase) { return name_of(partition_.phases.all[phase]); };
+  const std::string text = stuck_text(stuck_words_, name);
+  if (text.empty()) return;
+  // The next step is a new begin.
+  const std::vector<uint64_t> zeros(stuck_words_.size());
+  const Bytes piece{zeros.data(), static_cast<int64_t>(stuck_.bytes())};
+  runtime_.write(device_, stuck_.data(), {&piece, 1}, stream_);
+  for (std::optional<Variant>& variant : variants_)
+    if (variant) variant->cells = Workspace();
+  throw Error(ErrorCode::device_failed, "the fused step on " + to_string(device_) + ": " + text);
+}
+
+}  // namespace weft::decode::fused

@@ -1,0 +1,77 @@
+// A model on a card as one kernel: its weights, its tables, what a step brings, and the launch.
+//
+//   ModelKernel model(config, std::move(sources), options, sequences, stream);
+//   model.plan(step);
+//   model.upload(step);
+//   model.launch(step);                       // [step.rows(), vocabulary] at model.logits(), in the stream's order
+//   model.check_stuck();                      // waits for it
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "decode/fused/cuda/attention_tables.h"
+#include "decode/fused/cuda/model_text.h"
+#include "decode/fused/cuda/model_weights.h"
+#include "decode/sequences.h"
+#include "decode/step.h"
+#include "ops/rope.h"
+#include "weft/model.h"
+
+namespace weft::decode::fused {
+
+class ModelKernel {
+ public:
+  // check_fused has passed.
+  ModelKernel(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
+              const Sequences& sequences, Stream stream);
+
+  size_t weight_bytes() const { return weights_->bytes_per_token(); }
+
+  void plan(const Step& step);
+  void upload(const Step& step);
+  void launch(const Step& step);
+  float* logits() const { return static_cast<float*>(logits_.data()); }
+
+  // Waits for the stream. Throws Error(device_failed) where a wait of the kernel gave up: which worker in which phase.
+  // What workers handed on is forgotten then: the next step is a new begin.
+  void check_stuck();
+
+ private:
+  // Of steps of up to so many rows.
+  struct Variant {
+    ModelShape shape;
+    cuda::KernelText text;
+    const cuda::LoadedKernel* kernel = nullptr;
+    Workspace cells = {};       // zero, or of launches before
+    uint32_t first_phase = 0;  // of the next launch
+  };
+  Variant& variant_of(int64_t rows);
+  void make_tables();
+  void make_cells(Variant& variant, int64_t num_states);
+
+  const ModelConfig& config_;
+  const ForwardOptions& options_;
+  const cuda::Runtime& runtime_;
+  const Device device_;
+  Stream stream_;
+  Partition partition_;
+  std::optional<ModelWeights> weights_;
+  std::array<std::optional<Variant>, 4> variants_ = {};  // 1, 2, 4 and 8 rows
+  ModelArgs args_ = {};                                  // of all launches
+  Workspace tables_, logits_, stuck_, uploaded_;
+  std::vector<uint64_t> stuck_words_;
+
+  // Of the step.
+  std::vector<AttentionTables> items_;  // by kinds of layers
+  std::vector<ops::RopeTable> ropes_;
+};
+
+// Throws Error(unsupported), by name, for a device, a model or options that the kernel does not have.
+void check_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options);
+
+// What the kernel runs on: a worker for each multiprocessor of the card, chunks of keys by the size of heads.
+Machine machine_of(const cuda::Runtime& runtime, Device device, const Program& program);
+
+}  // namespace weft::decode::fused

@@ -1,0 +1,334 @@
+#include "decode/fused/cuda/model_text.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "decode/fused/cuda/text_writer.h"
+#include "decode/fused/cuda/tiled_weights.h"
+
+namespace weft {
+namespace text {
+extern const char* const decode_model;
+}  // namespace text
+
+namespace decode::fused {
+namespace {
+
+constexpr int kMostGroup = 16;  // query heads of a KV head: rows of a product of warps
+
+const MatrixPartition& matrix_of(const Partition& partition, WeightRole role) {
+  const auto found =
+      std::ranges::find_if(partition.matrices, [&](const MatrixPartition& matrix) { return matrix.role == role; });
+  ensure(found != partition.matrices.end(), "no matrix {} in the partition", to_string(role));
+  return *found;
+}
+
+// The roles in the order of phases, which is that of ModelArgs::matrices.
+constexpr WeightRole kRoles[] = {WeightRole::qkv, WeightRole::output, WeightRole::gate_up, WeightRole::down,
+                                 WeightRole::head};
+
+std::string_view type_name_of(WeightRole role) {
+  switch (role) {
+    case WeightRole::qkv: return "Qkv";
+    case WeightRole::output: return "Output";
+    case WeightRole::gate_up: return "GateUp";
+    case WeightRole::down: return "Down";
+    case WeightRole::head: return "Head";
+    default: return "Embedding";
+  }
+}
+
+WeightType type_of(const TiledMatrix& tiles, std::string_view what) {
+  check(tiles.parts.size() == 1, ErrorCode::unsupported,
+        "{}: required rows of {} types; supported is one type for all rows of a matrix; missing: a product of several",
+        what, tiles.parts.size());
+  return tiles.parts[0].type;
+}
+
+// Layers may differ in what attention sees, and in nothing else.
+void check_alike(const Partition& partition) {
+  for (const MatrixPartition& matrix : partition.matrices) {
+    if (matrix.layer < 0) continue;
+    const MatrixPartition& first = matrix_of(partition, matrix.role);
+    const std::string what = fmt::format("layer {}: {}", matrix.layer, to_string(matrix.role));
+    check(type_of(matrix.tiles, what) == type_of(first.tiles, what), ErrorCode::unsupported,
+          "{}: required weights of {} where layer 0 has {}; supported are layers of the same types; missing: a kernel "
+          "of several",
+          what, weft::to_string(matrix.tiles.parts[0].type), weft::to_string(first.tiles.parts[0].type));
+  }
+}
+
+int most_pieces(const MatrixPartition& matrix) {
+  int32_t most = 1;
+  for (size_t band = 0; band + 1 < matrix.first_slot.size(); ++band)
+    most = std::max(most, matrix.first_slot[band + 1] - matrix.first_slot[band]);
+  return most;
+}
+
+int64_t entry_tiles(const MatrixPartition& matrix) { return matrix.entry_bytes / matrix.tiles.parts[0].tile_bytes; }
+
+// Columns of x that a worker multiplies at once, as far as tiles reach.
+int64_t x_cols(const TiledMatrix& tiles) { return tiles.band_tiles * tiles.tile_cols; }
+
+// Of the first operation of that kind that writes the buffer.
+const Operation* find(const Program& program, OperationKind kind, Buffer writes) {
+  for (const Operation& operation : program.operations)
+    if (operation.kind == kind && operation.writes[0] == writes) return &operation;
+  return nullptr;
+}
+
+tile::MatvecShare share_of(const MatrixPartition& matrix, size_t worker, const ModelSizes& sizes) {
+  const int64_t panel_tiles = matrix.tiles.num_bands * matrix.tiles.band_tiles;
+  const int64_t first = matrix.borders[worker] / panel_tiles * panel_tiles;
+  return {.begin = static_cast<int>(matrix.borders[worker] - first),
+          .end = static_cast<int>(matrix.borders[worker + 1] - first),
+          .band_tiles = static_cast<int>(matrix.tiles.band_tiles),
+          .tile_cols = static_cast<int>(matrix.tiles.tile_cols),
+          .entry_tiles = static_cast<int>(entry_tiles(matrix)),
+          .round_entries = sizes.round_entries,
+          .rows = sizes.rows,
+          .half_parts = sizes.half_parts};
+}
+
+class ModelWriter {
+ public:
+  ModelWriter(const Partition& partition, const ModelShape& shape)
+      : partition_(partition), program_(partition.program), shape_(shape) {}
+
+  std::string write(const std::string& symbol) {
+    text_.line("// A step of up to {} row{} of a model of {} layers: {} columns, {} query and {} KV heads of {}.",
+               shape_.sizes.rows, shape_.sizes.rows == 1 ? "" : "s", program_.num_layers,
+               program_.cols_of(Buffer::residual), program_.num_qo_heads, program_.num_kv_heads, program_.head_dim);
+    text_.block("namespace weft::decode::fused", [&] {
+      shape();
+      matrices();
+      copies();
+      steps();
+    });
+    kernel(symbol);
+    return text_.take();
+  }
+
+ private:
+  void shape() {
+    const ModelSizes& sizes = shape_.sizes;
+    const Operation& attend = main_of_attention();
+    text_.block("struct Model", [&] {
+      text_.line("static constexpr ModelSizes kSizes{{.rows = {}, .x_cols = {}, .half_parts = {}, .round_entries = {}, "
+                 ".ring_bytes = {}, .ring_entries = {}}};",
+                 sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.ring_bytes, sizes.ring_entries);
+      text_.line("static constexpr int kLayers = {}, kHidden = {}, kVocabulary = {};", program_.num_layers,
+                 program_.cols_of(Buffer::residual), program_.cols_of(Buffer::logits));
+      text_.line("static constexpr int kHeads = {}, kKvHeads = {}, kHeadDim = {};", program_.num_qo_heads,
+                 program_.num_kv_heads, program_.head_dim);
+      text_.line("static constexpr float kNormEps = {}f, kScale = {}f, kSoftCap = {}f;", number(program_.norm_eps),
+                 number(attend.scale), number(attend.soft_cap));
+      text_.line("static constexpr int kChunk = {};  // tokens of an item", partition_.machine.kv_chunk);
+      text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
+      text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
+      text_.line("static constexpr i64 kResidual0 = {}, kResidual1 = {}, kAttended = {}, kStates = {};  // cells",
+                 shape_.cells_of(Shared::residual_0), shape_.cells_of(Shared::residual_1),
+                 shape_.cells_of(Shared::attended), shape_.cells_of(Shared::states));
+    }, ";");
+  }
+
+  // A number of C++: with a point or an exponent.
+  static std::string number(float x) {
+    std::string text = fmt::format("{}", x);
+    return text.find_first_of(".e") == std::string::npos ? text + "." : text;
+  }
+
+  void matrices() {
+    text_.line("// weights, index, rows, columns, panels, columns of a tile, tiles of an entry, pieces of a band, first cell");
+    for (size_t i = 0; i < std::size(kRoles); ++i) {
+      const MatrixPartition& matrix = matrix_of(partition_, kRoles[i]);
+      text_.line("using {} = Matrix<tile::{}, {}, {}, {}, {}, {}, {}, {}, {}>;", type_name_of(kRoles[i]),
+                 tile_struct(type_of(matrix.tiles, to_string(kRoles[i]))), i, matrix.tiles.rows, matrix.tiles.cols,
+                 matrix.tiles.num_panels, matrix.tiles.tile_cols, entry_tiles(matrix), most_pieces(matrix),
+                 kRoles[i] == WeightRole::head ? 0 : shape_.cells_of(writes_of(kRoles[i])));
+    }
+    text_.line("using Embedding = Matrix<tile::{}, 0, {}, {}, 1, {}, 1, 1, 0>;",
+               tile_struct(type_of(partition_.embedding, "embedding")), partition_.embedding.rows,
+               partition_.embedding.cols, partition_.embedding.tile_cols);
+  }
+
+  static Shared writes_of(WeightRole role) {
+    return role == WeightRole::qkv      ? Shared::qkv
+           : role == WeightRole::output ? Shared::output
+           : role == WeightRole::gate_up ? Shared::gate_up
+                                         : Shared::down;
+  }
+
+  void copies() {
+    text_.line("");
+    text_.line("// What is copied, in the order of phases.");
+    text_.block("WEFT_INLINE bool copy_layer(Copies<Model>& copies, int layer)", [&] {
+      text_.line("return copies.weights_of<Qkv>(layer, 0) && copies.keys_and_values(layer, {}) &&", kind_of_layer());
+      text_.line("       copies.weights_of<Output>(layer, 1) && copies.weights_of<GateUp>(layer, 2) &&");
+      text_.line("       copies.weights_of<Down>(layer, 3);");
+    });
+  }
+
+  // Which of ModelArgs::attention a layer has.
+  std::string kind_of_layer() const {
+    std::vector<bool> slides;
+    for (const Operation& operation : program_.operations)
+      if (operation.kind == OperationKind::attend) slides.push_back(operation.window > 0);
+    if (std::ranges::none_of(slides, [](bool s) { return s; })) return "0";
+    const int period = partition_.phases.layer_period;
+    std::string full;
+    for (int l = 0; l < period; ++l)
+      if (!slides[static_cast<size_t>(l)])
+        full += fmt::format("{}layer % {} == {}", full.empty() ? "" : " || ", period, l);
+    return full.empty() ? "1" : fmt::format("{} ? 0 : 1", full);
+  }
+
+  void steps() {
+    const auto vector = [&](WeightRole role) {
+      return shape_.vector_of(role) < 0 ? std::string("nullptr") : fmt::format("vectors + {}", shape_.vector_of(role));
+    };
+    const bool has_post_norm = shape_.vector_of(WeightRole::attn_post_norm) >= 0;
+    const bool has_bias = shape_.vector_of(WeightRole::output_bias) >= 0;
+    text_.line("");
+    text_.line("// A layer, phase by phase.");
+    text_.block("WEFT_INLINE bool run_layer(Step<Model>& step, int layer)", [&] {
+      text_.line("const float* const vectors = step.vectors_of(layer);");
+      if (has_post_norm) text_.line("const float* const before = step.vectors_of(layer - 1);");
+      text_.line("const int kind = {};", kind_of_layer());
+      text_.line("// qkv: the embedding, or the residual with what down left, normed");
+      text_.line("if (!(layer == 0 ? step.embedded<Qkv, Embedding>({}f, {})", number(embedding_scale()),
+                 vector(WeightRole::attn_norm));
+      text_.line("                 : step.added<Qkv, Down, false, {}>({}, nullptr, {}))) return false;", has_post_norm,
+                 vector(WeightRole::attn_norm),
+                 has_post_norm ? fmt::format("before + {}", shape_.vector_of(WeightRole::ffn_post_norm)) : "nullptr");
+      text_.line("if (!step.attention<Qkv>(layer, kind, {}, {}, {})) return false;", vector(WeightRole::qkv_bias),
+                 vector(WeightRole::q_norm), vector(WeightRole::k_norm));
+      text_.line("if (layer == Model::kLayers - 1 && !step.wants_logits()) return false;");
+      text_.line("if (!step.merge(kind)) return false;");
+      text_.line("if (!step.attended<Output>()) return false;");
+      text_.line("// gate_up: the residual with what output left, normed");
+      text_.line("if (!step.added<GateUp, Output, {}, {}>({}, {}, {})) return false;", has_bias, has_post_norm,
+                 vector(WeightRole::ffn_norm), vector(WeightRole::output_bias), vector(WeightRole::attn_post_norm));
+      text_.line("return step.gated<Down, GateUp>();");
+    });
+    text_.line("");
+    text_.block("WEFT_INLINE void run_head(Step<Model>& step)", [&] {
+      if (has_post_norm) text_.line("const float* const before = step.vectors_of(Model::kLayers - 1);");
+      text_.line("step.logits<Head, Down, {}>({}f, {});", has_post_norm, number(logits_soft_cap()),
+                 has_post_norm ? fmt::format("before + {}", shape_.vector_of(WeightRole::ffn_post_norm)) : "nullptr");
+    });
+  }
+
+  void kernel(const std::string& symbol) {
+    text_.line("");
+    text_.block(
+        fmt::format("WEFT_KERNEL({}, 1) void {}(WEFT_PARAM weft::decode::fused::ModelArgs args)",
+                    32 * kConsumerWarps + 32, symbol),
+        [&] {
+          text_.line("using namespace weft::decode::fused;");
+          text_.line("const Worker<Model> worker(args);");
+          text_.line("worker.init();");
+          text_.block("if (worker.copies())", [&] {
+            text_.line("Copies<Model> copies(worker);");
+            text_.line("int layer = 0;");
+            text_.line("while (layer < Model::kLayers && copy_layer(copies, layer)) ++layer;");
+            text_.line("if (layer == Model::kLayers && args.wants_logits) copies.weights<Head>(args.head);");
+            text_.line("return copies.end();");
+          });
+          text_.line("Step<Model> step(worker);");
+          text_.line("for (int layer = 0; layer < Model::kLayers; ++layer)");
+          text_.line("  if (!run_layer(step, layer)) return;");
+          text_.line("run_head(step);");
+        });
+  }
+
+  const Operation& main_of_attention() const {
+    const auto found = std::ranges::find(program_.operations, OperationKind::attend, &Operation::kind);
+    ensure(found != program_.operations.end(), "a model without attention");
+    return *found;
+  }
+  Gate gate() const {
+    const Operation* gate = find(program_, OperationKind::gate, Buffer::gated);
+    return gate == nullptr ? Gate::silu : gate->gate;
+  }
+  float embedding_scale() const { return program_.operations[0].scale; }
+  float logits_soft_cap() const {
+    const Operation* cap = find(program_, OperationKind::soft_cap, Buffer::logits);
+    return cap == nullptr ? 0.f : cap->soft_cap;
+  }
+  bool halves() const { return program_.ropes[0].pairs == RopePairs::halves; }
+
+  const Partition& partition_;
+  const Program& program_;
+  const ModelShape& shape_;
+  TextWriter text_;
+};
+
+}  // namespace
+
+ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
+  const Program& program = partition.program;
+  const int group = program.num_qo_heads / program.num_kv_heads;
+  check(group <= kMostGroup, ErrorCode::unsupported,
+        "the fused step: required {} query heads of a KV head; supported are up to {}; missing: items of more", group,
+        kMostGroup);
+  check_alike(partition);
+  ModelShape shape{.sizes = {.rows = rows}, .kv_dtype = kv_dtype};
+  int64_t most_cols = 0;
+  for (const MatrixPartition& matrix : partition.matrices) most_cols = std::max(most_cols, x_cols(matrix.tiles));
+  shape.sizes.x_cols = static_cast<int>(most_cols);
+
+  int64_t at = 0;
+  const auto take = [&](Shared shared, int64_t cells) {
+    shape.cells[static_cast<size_t>(shared)] = at;
+    at += cells * rows * kBandRows;
+  };
+  for (int shared = 0; shared < static_cast<int>(kNumShared); ++shared)
+    if (const auto of = static_cast<Shared>(shared); of != Shared::logits && of != Shared::states)
+      take(of, partition.num_cells(of, 0));
+  take(Shared::states, 0);
+
+  shape.vectors.fill(-1);
+  for (const Operation& operation : operations_of(program, 0))
+    for (const Weight& weight : operation.weights)
+      if (!is_matrix(weight.role)) {
+        shape.vectors[static_cast<size_t>(weight.role)] = shape.vectors_of_layer;
+        shape.vectors_of_layer += (weight.cols + 3) / 4 * 4;
+      }
+
+  shape.sizes.round_entries = rows <= 2 ? 64 : 32;
+  for (const MatrixPartition& matrix : partition.matrices)
+    for (size_t w = 0; w + 1 < matrix.borders.size(); ++w)
+      shape.sizes.half_parts = std::max(shape.sizes.half_parts, share_of(matrix, w, shape.sizes).round_parts());
+  shape.sizes.ring_entries = partition.machine.max_entries;
+  const int beside = SharedLayout(shape.sizes).bytes, most = kMostSharedBytes - beside;
+  const int least = 2 * item_entry_bytes(partition.machine.kv_chunk, program.head_dim);
+  check(most >= least, ErrorCode::unsupported,
+        "the fused step of {} rows: required {} bytes of shared memory beside a ring of {}; supported are {}; missing "
+        "{}",
+        rows, beside, least, kMostSharedBytes, least - most);
+  shape.sizes.ring_bytes = std::min(static_cast<int>(partition.machine.ring_bytes), most / 1024 * 1024);
+  return shape;
+}
+
+std::vector<const MatrixPartition*> kernel_matrices(const Partition& partition) {
+  std::vector<const MatrixPartition*> matrices;
+  for (const WeightRole role : kRoles) matrices.push_back(&matrix_of(partition, role));
+  return matrices;
+}
+
+cuda::KernelText model_text(const Partition& partition, const ModelShape& shape) {
+  // What differs in anything has a name of its own: errors and lists tell kernels by it.
+  const std::string symbol = fmt::format("weft_step_of_{}", shape.sizes.rows);
+  return {.name = fmt::format("fused step of {} rows, {} layers of {}", shape.sizes.rows, partition.program.num_layers,
+                              partition.program.cols_of(Buffer::residual)),
+          .symbol = symbol,
+          .file = "decode/fused/cuda/kernels/model.h",
+          .head = text::decode_model,
+          .instances = ModelWriter(partition, shape).write(symbol),
+          .threads = 32 * kConsumerWarps + 32,
+          .shared_bytes = SharedLayout(shape.sizes).bytes};
+}
+
+}  // namespace decode::fused
+}  // namespace weft

@@ -1,0 +1,44 @@
+// The kernel of a whole step, generated from a partition: constants and phases as text, over the leaves that stand in
+// kernels/ and tile/cuda.
+//
+//   const ModelShape shape = shape_of(partition, 2, DType::bf16);   // for steps of up to 2 rows
+//   fmt::print("{}", model_text(partition, shape).instances);
+//
+// Layers that are alike are one loop. The same partition gives the same text.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "decode/fused/cuda/deep_linear.h"
+#include "decode/fused/cuda/kernels/model_args.h"
+#include "decode/fused/partition.h"
+#include "jit/cuda/kernel_text.h"
+#include "weft/tensor.h"
+
+namespace weft::decode::fused {
+
+// What the text and the host agree on, of a kernel for steps of up to so many rows.
+struct ModelShape {
+  ModelSizes sizes = {};
+  DType kv_dtype = DType::bf16;
+  // Where buffers begin among what workers hand on, in cells of 8 bytes; states come last.
+  std::array<int64_t, kNumShared> cells = {};
+  // Where vectors of a layer lie, in floats, by their role; -1: there is none. And all of a layer's.
+  std::array<int64_t, static_cast<size_t>(WeightRole::output_norm) + 1> vectors = {};
+  int64_t vectors_of_layer = 0;
+
+  int64_t cells_of(Shared shared) const { return cells[static_cast<size_t>(shared)]; }
+  int64_t vector_of(WeightRole role) const { return vectors[static_cast<size_t>(role)]; }
+};
+
+// rows: 1, 2, 4 or 8. Throws Error(unsupported), by name, for what the kernel does not have: layers whose types of
+// weights differ, groups of more than 16 query heads, more shared memory than there is.
+ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype);
+
+// Its matrices, in the order of ModelArgs::matrices.
+std::vector<const MatrixPartition*> kernel_matrices(const Partition& partition);
+
+cuda::KernelText model_text(const Partition& partition, const ModelShape& shape);
+
+}  // namespace weft::decode::fused

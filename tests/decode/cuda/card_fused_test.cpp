@@ -1,0 +1,82 @@
+// The fused step on a card against the reference in fp64 and against itself; where there is no card, all is skipped.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "forward_errors.h"
+
+namespace weft {
+namespace {
+
+using testing::errors_on_card;
+using testing::GgufWriter;
+using testing::random_ids;
+using testing::RandomModelOptions;
+using testing::TempFolder;
+using Ids = std::vector<int32_t>;
+
+class CardFused : public ::testing::Test {
+ protected:
+  std::string write(const RandomModelOptions& options) {
+    const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
+    random_model(options).write(path);
+    return path;
+  }
+  TempFolder folder_;
+  int count_ = 0;
+};
+
+TEST_F(CardFused, AgreesWithTheReferenceInEveryArchitecture) {
+  for (const char* architecture : testing::kArchitectures) {
+    RandomModelOptions options = testing::small_model(architecture);
+    options.weights = GgufWriter::kBF16;
+    const std::string path = write(options);
+    for (const size_t at_once : {1, 3, 8, 40})
+      EXPECT_LE(errors_on_card(path, random_ids(40, 3), at_once, {.step = StepForm::fused}).mean, 0.015)
+          << architecture << ", " << at_once << " at once";
+  }
+}
+
+TEST_F(CardFused, AgreesWithTheReferenceInEveryWeightType) {
+  for (const uint32_t type : {GgufWriter::kBF16, GgufWriter::kQ8_0, GgufWriter::kQ4_0, GgufWriter::kQ4_1}) {
+    const std::string path = write({.weights = type,
+                                    .tied = true,
+                                    .hidden_size = 576,
+                                    .intermediate_size = 1536,
+                                    .num_qo_heads = 9,
+                                    .num_kv_heads = 3,
+                                    .head_dim = 64,
+                                    .seed = type + 1});
+    for (const size_t at_once : {1, 8})
+      EXPECT_LE(errors_on_card(path, random_ids(60, type), at_once, {.step = StepForm::fused}).mean, 0.015)
+          << type << ", " << at_once << " at once";
+  }
+}
+
+TEST_F(CardFused, GivesTheSameBitsAgainAndBesideOtherRows) {
+  const std::string path = write({.weights = GgufWriter::kBF16, .hidden_size = 256, .intermediate_size = 512});
+  const ModelFile file(path);
+  const auto run = [&](size_t at_once) {
+    ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 512, .step = StepForm::fused});
+    const auto sequence = forward.add_sequence();
+    const Ids ids = random_ids(400, 5);
+    std::vector<float> all;
+    for (size_t i = 0; i < ids.size(); i += at_once) {
+      const TensorView logits = forward.run({{.sequence = sequence,
+                                              .tokens = std::span(ids).subspan(i, at_once),
+                                              .logit_rows = ForwardPass::kAllRows}});
+      all.insert(all.end(), logits.as<float>(), logits.as<float>() + logits.size());
+    }
+    return all;
+  };
+  const std::vector<float> alone = run(1);
+  for (const size_t at_once : {1, 2, 4, 5, 8}) {
+    const std::vector<float> other = run(at_once);
+    ASSERT_EQ(alone.size(), other.size());
+    EXPECT_EQ(std::memcmp(alone.data(), other.data(), alone.size() * sizeof(float)), 0) << at_once << " at once";
+  }
+}
+
+}  // namespace
+}  // namespace weft
