@@ -198,7 +198,7 @@ class ChatTemplate {
 // automatic  ("auto") steps of up to 8 rows fused and all others layered, where the card has the kernel and room for
 //            both forms of the weights; else layered
 enum class StepForm : uint8_t { automatic, layered, fused };
-std::string_view to_string(StepForm form);             // "auto", "layered", "fused"
+std::string_view to_string(StepForm form);              // "auto", "layered", "fused"
 StepForm step_form_from_string(std::string_view name);  // throws Error(invalid_argument)
 
 struct ForwardOptions {
@@ -210,7 +210,7 @@ struct ForwardOptions {
   int64_t max_rows = 512;              // tokens of a step: what goes through the layers together, and fits the caches
   std::optional<DType> kv_dtype = {};  // default: fp32 for exact, else bf16; int8 with fast alone
   PlanMode plan_mode = PlanMode::balanced;
-  int fixed_split_size = 0;    // with PlanMode::fixed_split
+  int fixed_split_size = 0;  // with PlanMode::fixed_split
   StepForm step = StepForm::automatic;
   bool levels = true;          // what sequences share is read once for all of them, where that pays
   WorkerTeam* team = nullptr;  // default: the shared team

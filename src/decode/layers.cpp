@@ -52,8 +52,7 @@ std::unique_ptr<Layers> make_layered(const ModelConfig& config, ModelSources sou
 MadeLayers make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
                        const Sequences& sequences) {
   ensure_weights(make_program(config), sources);
-  if (options.step == StepForm::fused)
-    return {fused::make_fused_layers(config, sources, options, sequences), "fused"};
+  if (options.step == StepForm::fused) return {fused::make_fused_layers(config, sources, options, sequences), "fused"};
   if (options.step == StepForm::layered)
     return {make_layered(config, std::move(sources), options, sequences), "layered: as asked"};
   if (const std::string why = fused::why_not_fused(config, sources, options); !why.empty())

@@ -133,11 +133,10 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
       fmt::format("{}: {}; a step from ids to logits on the host, beside a read of all weights and of the keys "
                   "and values before it; \"step by bound\": its time by that read and as many empty nodes of a graph",
                   to_string(options.device), bench.card().name()));
-  ForwardOptions forward_options{
-      .precision = precision_from_string(options.precision),
-      .device = options.device,
-      .max_tokens = 8192,
-      .step = step_form_from_string(options.step)};
+  ForwardOptions forward_options{.precision = precision_from_string(options.precision),
+                                 .device = options.device,
+                                 .max_tokens = 8192,
+                                 .step = step_form_from_string(options.step)};
   std::optional<ForwardPass> forward;
   std::string name = options.shape + " bf16 random";
   if (!options.shape.empty()) {

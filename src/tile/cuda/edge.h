@@ -88,24 +88,24 @@ struct TaggedEdge {
   template <int count>
   WEFT_INLINE bool read(const Cell* cells, const int (&at)[count], u32 phase, float (&x)[count][2]) const {
     return read_where<count>(
-        cells, [&](int i) { return at[i]; }, phase, x);
+        cells, [&](int i) { return at[i]; }, [&](int) { return phase; }, x);
   }
-  // The same, of at(i): asked at every look, so that it need not take registers in between.
-  template <int count, class At>
-  WEFT_INLINE bool read_where(const Cell* cells, const At& at, u32 phase, float (&x)[count][2]) const {
+  // The same, of at(i) and phase_of(i): asked at every look, so that they need not take registers in between.
+  template <int count, class At, class PhaseOf>
+  WEFT_INLINE bool read_where(const Cell* cells, const At& at, const PhaseOf& phase_of, float (&x)[count][2]) const {
     u64 loaded[count][2];
     for (Patience patience(limit_ns);;) {
       WEFT_UNROLL
       for (int i = 0; i < count; ++i) {
         const int own = at(i);
-        loaded[i][0] = loaded[i][1] = static_cast<u64>(phase) << 32;
+        loaded[i][0] = loaded[i][1] = static_cast<u64>(phase_of(i)) << 32;
         if (own >= 0) ptx::load_relaxed(cells + own, loaded[i]);
       }
       bool are_there = true;
       WEFT_UNROLL
       for (int i = 0; i < count; ++i)
-        are_there =
-            are_there && static_cast<u32>(loaded[i][0] >> 32) == phase && static_cast<u32>(loaded[i][1] >> 32) == phase;
+        are_there = are_there && static_cast<u32>(loaded[i][0] >> 32) == phase_of(i) &&
+                    static_cast<u32>(loaded[i][1] >> 32) == phase_of(i);
       if (are_there) break;
       if (patience.is_over()) return false;
     }

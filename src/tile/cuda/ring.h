@@ -137,7 +137,7 @@ class RingProducer {
     return true;
   }
 
-  const Ring& ring_;
+  const Ring ring_;
   const RingBounds bounds_;
   const u64 limit_ns_;
   Position next_, landed_, freed_;
@@ -168,7 +168,7 @@ class RingConsumer {
   }
 
  private:
-  const Ring& ring_;
+  const Ring ring_;
   const int warps_;
   const u64 limit_ns_;
   int entry_, number_;

@@ -63,9 +63,8 @@ TEST_F(CardFused, GivesTheSameBitsAgainAndBesideOtherRows) {
     const Ids ids = random_ids(400, 5);
     std::vector<float> all;
     for (size_t i = 0; i < ids.size(); i += at_once) {
-      const TensorView logits = forward.run({{.sequence = sequence,
-                                              .tokens = std::span(ids).subspan(i, at_once),
-                                              .logit_rows = ForwardPass::kAllRows}});
+      const TensorView logits = forward.run(
+          {{.sequence = sequence, .tokens = std::span(ids).subspan(i, at_once), .logit_rows = ForwardPass::kAllRows}});
       all.insert(all.end(), logits.as<float>(), logits.as<float>() + logits.size());
     }
     return all;

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/check.h"
+#include "decode/fused/cuda/stuck_text.h"
 #include "decode/fused/cuda/tiled_weights.h"
+#include "decode/fused/partition.h"
 
 namespace weft {
 namespace text {
@@ -16,7 +17,7 @@ extern const char* const decode_deep_linear;
 namespace decode::fused {
 namespace {
 
-constexpr int kFragment = 16, kMostCutColumns = 128, kMostRows = 8;
+constexpr int kFragment = 16, kMostCutColumns = 128;
 constexpr int kMostLoads = 8;  // of 16 bytes, that a thread has on their way
 constexpr size_t kAlignment = 256;
 
@@ -226,7 +227,8 @@ std::vector<float> DeepLinear::result(void* workspace, uint32_t phases, Stream s
   auto* const at = static_cast<char*>(state(workspace));
   std::vector<uint64_t> stuck(static_cast<size_t>(options_.workers));
   runtime_.read(device_, at + 8, stuck.data(), static_cast<int64_t>(8 * stuck.size()), stream);
-  if (const std::string text = stuck_text(stuck); !text.empty())
+  const auto name_of = [](uint32_t phase) { return fmt::format("phase {}", phase); };
+  if (const std::string text = stuck_text(stuck, name_of); !text.empty())
     throw Error(ErrorCode::device_failed, "deep linear network on " + to_string(device_) + ": " + text);
   const size_t of_slot = static_cast<size_t>(options_.rows) * kFragment;
   std::vector<float> sums(static_cast<size_t>(args_.slots) * of_slot);
@@ -239,31 +241,6 @@ std::vector<float> DeepLinear::result(void* workspace, uint32_t phases, Stream s
       for (int slot = cut_.first_slot[column / kFragment]; slot < cut_.first_slot[column / kFragment + 1]; ++slot)
         y[row * n + column] += sums[static_cast<size_t>(slot) * of_slot + row * kFragment + column % kFragment];
   return y;
-}
-
-std::string stuck_text(std::span<const uint64_t> words) {
-  const auto phase_of = [](uint64_t word) { return static_cast<uint32_t>(word); };
-  const uint64_t* first = nullptr;  // who is least far: others wait for it
-  size_t waiting = 0;
-  std::string silent;
-  for (const uint64_t& word : words) {
-    if (word == 0) {
-      fmt::format_to(std::back_inserter(silent), "{}{}", silent.empty() ? "" : ", ", &word - words.data());
-      continue;
-    }
-    ++waiting;
-    if (first == nullptr || phase_of(word) < phase_of(*first)) first = &word;
-  }
-  if (first == nullptr) return "";
-  const auto at = static_cast<StuckAt>(*first >> 32);
-  std::string text = fmt::format("worker {} waits in phase {} for {}, and gave up; {} of {} workers did",
-                                 first - words.data(), phase_of(*first),
-                                 at == StuckAt::edge   ? "the sums of the phase before"
-                                 : at == StuckAt::copy ? "weights"
-                                                       : "a free entry of its ring",
-                                 waiting, words.size());
-  if (!silent.empty()) text += ", all but " + silent;
-  return text;
 }
 
 }  // namespace decode::fused

@@ -97,7 +97,4 @@ class DeepLinear {
   const cuda::LoadedKernel* kernel_ = nullptr;
 };
 
-// "": nobody gave up. `words`: of each worker.
-std::string stuck_text(std::span<const uint64_t> words);
-
 }  // namespace weft::decode::fused

@@ -91,9 +91,10 @@ std::string why_no_room(const ModelSources& sources, const ForwardOptions& optio
     for (const Sources* of : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) bytes += bytes_of(*of);
   const uint64_t free = cuda::available(options.device);
   if (bytes <= free) return "";
-  return fmt::format("the fused step: required {} bytes for its form of the weights beside the layered one, supported "
-                     "are {} that {} has free, missing {}",
-                     bytes, free, to_string(options.device), bytes - free);
+  return fmt::format(
+      "the fused step: required {} bytes for its form of the weights beside the layered one, supported "
+      "are {} that {} has free, missing {}",
+      bytes, free, to_string(options.device), bytes - free);
 }
 
 std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, const ModelSources& sources,

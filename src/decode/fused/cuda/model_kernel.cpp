@@ -14,7 +14,7 @@
 namespace weft::decode::fused {
 namespace {
 
-constexpr int64_t kAligned = 16;  // of what a step brings
+constexpr int64_t kAligned = 16;              // of what a step brings
 constexpr uint64_t kLimitNs = 2'000'000'000;  // that a wait may take
 // In flight, until and once a phase has begun (tile/cuda/ring.h): few keep memory busy, and what a worker loads of
 // others queues behind them.
@@ -109,7 +109,8 @@ void ModelKernel::make_tables() {
     }
   };
   const std::vector<const MatrixPartition*> matrices = kernel_matrices(partition_);
-  for (const MatrixPartition* matrix : matrices) add(matrix->borders), add(matrix->worker_slot), add(matrix->first_slot);
+  for (const MatrixPartition* matrix : matrices)
+    add(matrix->borders), add(matrix->worker_slot), add(matrix->first_slot);
   tables_ = Workspace(device_, all.size() * sizeof(int32_t));
   const Bytes piece{all.data(), static_cast<int64_t>(tables_.bytes())};
   runtime_.write(device_, tables_.data(), {&piece, 1}, stream_);
@@ -128,8 +129,7 @@ void ModelKernel::make_tables() {
 
 // Room for what workers hand on. New memory is zero: no phase has that number.
 void ModelKernel::make_cells(Variant& variant, int64_t num_states) {
-  const int64_t cells =
-      variant.shape.cells_of(Shared::states) + num_states * (partition_.program.head_dim + 2);
+  const int64_t cells = variant.shape.cells_of(Shared::states) + num_states * (partition_.program.head_dim + 2);
   const size_t bytes = static_cast<size_t>(cells) * sizeof(uint64_t);
   const auto phases = static_cast<uint32_t>(partition_.phases.size());
   const bool is_last_number = variant.first_phase > std::numeric_limits<uint32_t>::max() - 2 * phases;
@@ -145,9 +145,10 @@ void ModelKernel::plan(const Step& step) {
   ropes_.resize(program.ropes.size());
   for (size_t kind = 0; kind < ropes_.size(); ++kind) {
     const int window = kind == 0 ? 0 : config_.sliding_window;
-    items_.push_back(attention_tables(
-        attention_items(partition_, step, window), step,
-        {.num_kv_heads = program.num_kv_heads, .group = program.num_qo_heads / program.num_kv_heads, .window = window}));
+    items_.push_back(attention_tables(attention_items(partition_, step, window), step,
+                                      {.num_kv_heads = program.num_kv_heads,
+                                       .group = program.num_qo_heads / program.num_kv_heads,
+                                       .window = window}));
     ops::make_rope_table(step.positions, program.ropes[kind], program.head_dim, ropes_[kind]);
   }
 }

@@ -44,7 +44,7 @@ class ModelKernel {
     ModelShape shape;
     cuda::KernelText text;
     const cuda::LoadedKernel* kernel = nullptr;
-    Workspace cells = {};       // zero, or of launches before
+    Workspace cells = {};      // zero, or of launches before
     uint32_t first_phase = 0;  // of the next launch
   };
   Variant& variant_of(int64_t rows);

@@ -14,7 +14,7 @@ extern const char* const decode_model;
 namespace decode::fused {
 namespace {
 
-constexpr int kMostGroup = 16;  // query heads of a KV head: rows of a product of warps
+constexpr int kMostEntryBytes = 24 << 10;  // of products
 
 const MatrixPartition& matrix_of(const Partition& partition, WeightRole role) {
   const auto found =
@@ -68,7 +68,7 @@ int most_pieces(const MatrixPartition& matrix) {
 int64_t entry_tiles(const MatrixPartition& matrix) { return matrix.entry_bytes / matrix.tiles.parts[0].tile_bytes; }
 
 // Columns of x that a worker multiplies at once, as far as tiles reach.
-int64_t x_cols(const TiledMatrix& tiles) { return tiles.band_tiles * tiles.tile_cols; }
+int64_t x_cols(const TiledMatrix& tiles) { return tiles.strip_tiles() * tiles.tile_cols; }
 
 // Of the first operation of that kind that writes the buffer.
 const Operation* find(const Program& program, OperationKind kind, Buffer writes) {
@@ -78,11 +78,11 @@ const Operation* find(const Program& program, OperationKind kind, Buffer writes)
 }
 
 tile::MatvecShare share_of(const MatrixPartition& matrix, size_t worker, const ModelSizes& sizes) {
-  const int64_t panel_tiles = matrix.tiles.num_bands * matrix.tiles.band_tiles;
+  const int64_t panel_tiles = matrix.tiles.panel_tiles();
   const int64_t first = matrix.borders[worker] / panel_tiles * panel_tiles;
   return {.begin = static_cast<int>(matrix.borders[worker] - first),
           .end = static_cast<int>(matrix.borders[worker + 1] - first),
-          .band_tiles = static_cast<int>(matrix.tiles.band_tiles),
+          .band_tiles = static_cast<int>(matrix.tiles.strip_tiles()),
           .tile_cols = static_cast<int>(matrix.tiles.tile_cols),
           .entry_tiles = static_cast<int>(entry_tiles(matrix)),
           .round_entries = sizes.round_entries,
@@ -113,23 +113,27 @@ class ModelWriter {
   void shape() {
     const ModelSizes& sizes = shape_.sizes;
     const Operation& attend = main_of_attention();
-    text_.block("struct Model", [&] {
-      text_.line("static constexpr ModelSizes kSizes{{.rows = {}, .x_cols = {}, .half_parts = {}, .round_entries = {}, "
-                 ".ring_bytes = {}, .ring_entries = {}}};",
-                 sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.ring_bytes, sizes.ring_entries);
-      text_.line("static constexpr int kLayers = {}, kHidden = {}, kVocabulary = {};", program_.num_layers,
-                 program_.cols_of(Buffer::residual), program_.cols_of(Buffer::logits));
-      text_.line("static constexpr int kHeads = {}, kKvHeads = {}, kHeadDim = {};", program_.num_qo_heads,
-                 program_.num_kv_heads, program_.head_dim);
-      text_.line("static constexpr float kNormEps = {}f, kScale = {}f, kSoftCap = {}f;", number(program_.norm_eps),
-                 number(attend.scale), number(attend.soft_cap));
-      text_.line("static constexpr int kChunk = {};  // tokens of an item", partition_.machine.kv_chunk);
-      text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
-      text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
-      text_.line("static constexpr i64 kResidual0 = {}, kResidual1 = {}, kAttended = {}, kStates = {};  // cells",
-                 shape_.cells_of(Shared::residual_0), shape_.cells_of(Shared::residual_1),
-                 shape_.cells_of(Shared::attended), shape_.cells_of(Shared::states));
-    }, ";");
+    text_.block(
+        "struct Model",
+        [&] {
+          text_.line(
+              "static constexpr ModelSizes kSizes{{.rows = {}, .x_cols = {}, .half_parts = {}, .round_entries = {}, "
+              ".ring_bytes = {}, .ring_entries = {}}};",
+              sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.ring_bytes, sizes.ring_entries);
+          text_.line("static constexpr int kLayers = {}, kHidden = {}, kVocabulary = {};", program_.num_layers,
+                     program_.cols_of(Buffer::residual), program_.cols_of(Buffer::logits));
+          text_.line("static constexpr int kHeads = {}, kKvHeads = {}, kHeadDim = {};", program_.num_qo_heads,
+                     program_.num_kv_heads, program_.head_dim);
+          text_.line("static constexpr float kNormEps = {}f, kScale = {}f, kSoftCap = {}f;", number(program_.norm_eps),
+                     number(attend.scale), number(attend.soft_cap));
+          text_.line("static constexpr int kChunk = {};  // tokens of an item", partition_.machine.kv_chunk);
+          text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
+          text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
+          text_.line("static constexpr i64 kResidual0 = {}, kResidual1 = {}, kAttended = {}, kStates = {};  // cells",
+                     shape_.cells_of(Shared::residual_0), shape_.cells_of(Shared::residual_1),
+                     shape_.cells_of(Shared::attended), shape_.cells_of(Shared::states));
+        },
+        ";");
   }
 
   // A number of C++: with a point or an exponent.
@@ -139,7 +143,8 @@ class ModelWriter {
   }
 
   void matrices() {
-    text_.line("// weights, index, rows, columns, panels, columns of a tile, tiles of an entry, pieces of a band, first cell");
+    text_.line(
+        "// weights, index, rows, columns, panels, columns of a tile, tiles of an entry, pieces of a band, first cell");
     for (size_t i = 0; i < std::size(kRoles); ++i) {
       const MatrixPartition& matrix = matrix_of(partition_, kRoles[i]);
       text_.line("using {} = Matrix<tile::{}, {}, {}, {}, {}, {}, {}, {}, {}>;", type_name_of(kRoles[i]),
@@ -153,8 +158,8 @@ class ModelWriter {
   }
 
   static Shared writes_of(WeightRole role) {
-    return role == WeightRole::qkv      ? Shared::qkv
-           : role == WeightRole::output ? Shared::output
+    return role == WeightRole::qkv       ? Shared::qkv
+           : role == WeightRole::output  ? Shared::output
            : role == WeightRole::gate_up ? Shared::gate_up
                                          : Shared::down;
   }
@@ -221,25 +226,24 @@ class ModelWriter {
 
   void kernel(const std::string& symbol) {
     text_.line("");
-    text_.block(
-        fmt::format("WEFT_KERNEL({}, 1) void {}(WEFT_PARAM weft::decode::fused::ModelArgs args)",
-                    32 * kConsumerWarps + 32, symbol),
-        [&] {
-          text_.line("using namespace weft::decode::fused;");
-          text_.line("const Worker<Model> worker(args);");
-          text_.line("worker.init();");
-          text_.block("if (worker.copies())", [&] {
-            text_.line("Copies<Model> copies(worker);");
-            text_.line("int layer = 0;");
-            text_.line("while (layer < Model::kLayers && copy_layer(copies, layer)) ++layer;");
-            text_.line("if (layer == Model::kLayers && args.wants_logits) copies.weights<Head>(args.head);");
-            text_.line("return copies.end();");
-          });
-          text_.line("Step<Model> step(worker);");
-          text_.line("for (int layer = 0; layer < Model::kLayers; ++layer)");
-          text_.line("  if (!run_layer(step, layer)) return;");
-          text_.line("run_head(step);");
-        });
+    text_.block(fmt::format("WEFT_KERNEL({}, 1) void {}(WEFT_PARAM weft::decode::fused::ModelArgs args)",
+                            32 * kConsumerWarps + 32, symbol),
+                [&] {
+                  text_.line("using namespace weft::decode::fused;");
+                  text_.line("const Worker<Model> worker(args);");
+                  text_.line("worker.init();");
+                  text_.block("if (worker.copies())", [&] {
+                    text_.line("Copies<Model> copies(worker);");
+                    text_.line("int layer = 0;");
+                    text_.line("while (layer < Model::kLayers && copy_layer(copies, layer)) ++layer;");
+                    text_.line("if (layer == Model::kLayers && args.wants_logits) copies.weights<Head>(args.head);");
+                    text_.line("return copies.end();");
+                  });
+                  text_.line("Step<Model> step(worker);");
+                  text_.line("for (int layer = 0; layer < Model::kLayers; ++layer)");
+                  text_.line("  if (!run_layer(step, layer)) return;");
+                  text_.line("run_head(step);");
+                });
   }
 
   const Operation& main_of_attention() const {
@@ -268,10 +272,6 @@ class ModelWriter {
 
 ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
   const Program& program = partition.program;
-  const int group = program.num_qo_heads / program.num_kv_heads;
-  check(group <= kMostGroup, ErrorCode::unsupported,
-        "the fused step: required {} query heads of a KV head; supported are up to {}; missing: items of more", group,
-        kMostGroup);
   check_alike(partition);
   ModelShape shape{.sizes = {.rows = rows}, .kv_dtype = kv_dtype};
   int64_t most_cols = 0;
@@ -296,13 +296,13 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
         shape.vectors_of_layer += (weight.cols + 3) / 4 * 4;
       }
 
-  shape.sizes.round_entries = rows <= 2 ? 64 : 32;
+  shape.sizes.round_entries = std::max(kConsumerWarps, 64 / rows);
   for (const MatrixPartition& matrix : partition.matrices)
     for (size_t w = 0; w + 1 < matrix.borders.size(); ++w)
       shape.sizes.half_parts = std::max(shape.sizes.half_parts, share_of(matrix, w, shape.sizes).round_parts());
   shape.sizes.ring_entries = partition.machine.max_entries;
   const int beside = SharedLayout(shape.sizes).bytes, most = kMostSharedBytes - beside;
-  const int least = 2 * item_entry_bytes(partition.machine.kv_chunk, program.head_dim);
+  const int least = item_entry_bytes(partition.machine.kv_chunk, program.head_dim) + kMostEntryBytes;
   check(most >= least, ErrorCode::unsupported,
         "the fused step of {} rows: required {} bytes of shared memory beside a ring of {}; supported are {}; missing "
         "{}",

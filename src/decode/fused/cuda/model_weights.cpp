@@ -54,8 +54,8 @@ ModelWeights::ModelWeights(const cuda::Runtime& runtime, Device device, const Pa
 
   matrices_ = Workspace(device, static_cast<size_t>(bytes));
   for (const Place& each : places) {
-    write_tiles(*each.tiles, each.role, *each.sources, runtime, device,
-                static_cast<char*>(matrices_.data()) + each.at, team, stream);
+    write_tiles(*each.tiles, each.role, *each.sources, runtime, device, static_cast<char*>(matrices_.data()) + each.at,
+                team, stream);
     if (on_load) on_load(static_cast<double>(each.at + each.tiles->bytes) / static_cast<double>(bytes));
   }
 

@@ -25,8 +25,8 @@ class ModelWeights {
 
  private:
   Workspace matrices_, vectors_, offsets_;
-  int64_t embedding_ = 0, head_ = 0;      // in matrices_, in bytes
-  int64_t output_norm_ = 0;               // in vectors_, in floats
+  int64_t embedding_ = 0, head_ = 0;  // in matrices_, in bytes
+  int64_t output_norm_ = 0;           // in vectors_, in floats
   size_t bytes_per_token_ = 0;
 };
 

@@ -1,14 +1,12 @@
 // Arguments of the kernel of a deep linear network, and how its shared memory is cut, for host and kernel alike.
 #pragma once
 
+#include "decode/fused/cuda/kernels/stuck.h"
 #include "tile/abi/matvec.h"
 
 namespace weft::decode::fused {
 
 inline constexpr int kMostWarps = 16;  // that multiply; one more copies
-
-// A wait that gave up, by the highest 32 bits of a worker's word; the lowest: of which phase.
-enum class StuckAt : unsigned { edge = 1, copy, free_entry };
 
 struct DeepLinearArgs {
   const void* weights = nullptr;  // [layers, tiles]: tile/cuda/matvec.h

@@ -26,8 +26,8 @@ struct SumPlaces {
       const int first = of[0], end = of[1];
       WEFT_UNROLL
       for (int piece = 0; piece < M::kPieces; ++piece)
-        *at++ = first + piece < end ? static_cast<int>(M::kCells) + ((first + piece) * kRows + row) * 16 + column % 16
-                                    : -1;
+        *at++ =
+            first + piece < end ? static_cast<int>(M::kCells) + ((first + piece) * kRows + row) * 16 + column % 16 : -1;
     }
   }
 };
@@ -49,20 +49,19 @@ struct AddedSums {
     constexpr int kRows = Shape::kSizes.rows;
     const SumPlaces<M, kRows> places{worker.args.matrices[M::kIndex].first_slot};
     int at[kBatch * kLoads];
-    u32 tags[kBatch * kLoads];
     float values[kBatch * kLoads][2];
     WEFT_UNROLL
     for (int b = 0; b < kBatch; ++b) {
       WEFT_UNROLL
-      for (int i = 0; i < kLoads; ++i) {
-        at[b * kLoads + i] = -1;
-        tags[b * kLoads + i] = i == 0 ? residual_tag : sums_tag;
-      }
+      for (int i = 0; i < kLoads; ++i) at[b * kLoads + i] = -1;
       if (column[b] < 0) continue;
       at[b * kLoads] = static_cast<int>(residual) + (column[b] / 16 * kRows + row) * 16 + column[b] % 16;
       places(row, column[b], at + b * kLoads + 1);
     }
-    if (!worker.edge().read(worker.args.cells, at, tags, values)) return false;
+    const bool are_there = worker.edge().template read_where<kBatch * kLoads>(
+        worker.args.cells, [&](int i) { return at[i]; },
+        [&](int i) { return i % kLoads == 0 ? residual_tag : sums_tag; }, values);
+    if (!are_there) return false;
     WEFT_UNROLL
     for (int b = 0; b < kBatch; ++b) WEFT_UNROLL
     for (int e = 0; e < 2; ++e) {
@@ -177,8 +176,7 @@ class Inputs {
           const int pair = first + b * kConsumers;
           return pair < kPairs ? 2 * pair : -1;
         };
-        if (!sums_of<kBatch>(places, row, column_of, from.sums_tag, sums))
-          return false;
+        if (!sums_of<kBatch>(places, row, column_of, from.sums_tag, sums)) return false;
         WEFT_UNROLL
         for (int b = 0; b < kBatch; ++b) {
           if (column_of(b) < 0) continue;
@@ -208,7 +206,9 @@ class Inputs {
       WEFT_UNROLL
       for (int b = 0; b < kBatch; ++b) {
         const int pair = first + b * kConsumers, column = first_column + 2 * pair;
-        at[b] = pair < kPairs ? static_cast<int>(cells) + (column / 16 * kRows + row) * 16 + column % 16 : -1;
+        at[b] = pair < kPairs && column < M::kCols
+                    ? static_cast<int>(cells) + (column / 16 * kRows + row) * 16 + column % 16
+                    : -1;
       }
       if (!worker_.edge().read(worker_.args.cells, at, tag, values)) return false;
       WEFT_UNROLL
@@ -230,15 +230,14 @@ class Inputs {
     for (int first = worker_.thread; first < kPairs; first += kBatch * kConsumers) {
       float sums[2 * kBatch][2];
       const auto column_of = [&](int b) {  // of both by turns
-        const int pair = first + b / 2 * kConsumers;
-        return pair < kPairs ? first_column + 2 * pair + b % 2 * kHalf : -1;
+        const int pair = first + b / 2 * kConsumers, column = first_column + 2 * pair;
+        return pair < kPairs && column < M::kCols ? column + b % 2 * kHalf : -1;
       };
       if (!sums_of<2 * kBatch>(places, row, column_of, tag, sums)) return false;
       WEFT_UNROLL
       for (int b = 0; b < kBatch; ++b) {
         if (column_of(2 * b) < 0) continue;
-        put<M>(row, 2 * (first + b * kConsumers),
-               ops::gate_of(sums[2 * b][0], Shape::kIsGelu) * sums[2 * b + 1][0],
+        put<M>(row, 2 * (first + b * kConsumers), ops::gate_of(sums[2 * b][0], Shape::kIsGelu) * sums[2 * b + 1][0],
                ops::gate_of(sums[2 * b][1], Shape::kIsGelu) * sums[2 * b + 1][1]);
       }
     }

@@ -62,7 +62,8 @@ WEFT_INLINE bool merge_share(const MergeArgs& args, const Edge& edge, PhaseCells
       return cell < 0 ? -1 : cell + (i % 2 == 0 ? column : args.head_dim);
     };
     float x[2 * kAtOnce][2];
-    are_there = edge.template read_where<2 * kAtOnce>(states.cells, at, states.phase, x);
+    are_there = edge.template read_where<2 * kAtOnce>(
+        states.cells, at, [&](int) { return states.phase; }, x);
     if (!are_there) break;
     WEFT_UNROLL
     for (int i = 0; i < kAtOnce; ++i)

@@ -166,10 +166,14 @@ class Step {
         give_up(StuckAt::copy);
         continue;
       }
-      if (!attend_item<bf16, Shape::kHeadDim, Shape::kChunk>(attend, item, ring_.data(), worker_.edge(),
-                                                            {args.cells + Qkv::kCells, last_tag()},
-                                                            {args.cells + Shape::kStates, worker_.tag_of(phase_)}))
+      const AttendItem<bf16, Shape::kHeadDim, Shape::kChunk, tile::TaggedEdge> of(attend, item, ring_.data(),
+                                                                                  worker_.edge());
+      if (!of.make_heads({args.cells + Qkv::kCells, last_tag()}, 0, of.num_heads())) {
         give_up(StuckAt::edge);
+        continue;
+      }
+      ptx::warp_sync();
+      of.attend({args.cells + Shape::kStates, worker_.tag_of(phase_)});
     }
     before_ += count;
     ++phase_;
@@ -206,10 +210,9 @@ class Step {
   struct SumsOf {
     const Step& step;
     WEFT_INLINE void operator()(const Share<M, Shape>& share, int band, int cell, float sum) const {
-      tile::TaggedEdge::write(
-          step.worker_.args.cells + M::kCells +
-              static_cast<i64>(share.first_slot + band) * Shape::kSizes.rows * 16 + cell,
-          sum, step.worker_.tag_of(step.phase_));
+      tile::TaggedEdge::write(step.worker_.args.cells + M::kCells +
+                                  static_cast<i64>(share.first_slot + band) * Shape::kSizes.rows * 16 + cell,
+                              sum, step.worker_.tag_of(step.phase_));
     }
   };
   template <class M>
@@ -260,8 +263,9 @@ class Step {
       for (; ring_.number() < before_ + share.tiles.end_entry(round); ring_.release()) {
         // What it multiplies where a copy did not come is no number; behind the barrier all end.
         if (!ring_.wait()) give_up(StuckAt::copy);
-        tile::multiply_entry<typename M::Weights, Shape::kSizes.rows>(
-            share.tiles, round, ring_.number() - before_, ring_.data(), worker_.x(0), worker_.kLayout.ldx, worker_.parts());
+        tile::multiply_entry<typename M::Weights, Shape::kSizes.rows>(share.tiles, round, ring_.number() - before_,
+                                                                      ring_.data(), worker_.x(0), worker_.kLayout.ldx,
+                                                                      worker_.parts());
       }
       if (!consumers_.sync()) return false;
       tile::finish_round(share.tiles, round, worker_.thread, kConsumers, worker_.parts(),
@@ -279,9 +283,9 @@ class Step {
   Inputs<Shape> inputs_;
   tile::RingConsumer ring_;
   int phase_ = 0;
-  int before_ = 0;         // entries of phases before
-  int residual_ = 1;       // which of its two buffers was written last
-  u32 residual_tag_ = 0;   // by which phase
+  int before_ = 0;        // entries of phases before
+  int residual_ = 1;      // which of its two buffers was written last
+  u32 residual_tag_ = 0;  // by which phase
 };
 #endif
 

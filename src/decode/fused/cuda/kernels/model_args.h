@@ -11,10 +11,10 @@ inline constexpr int kConsumerWarps = 16;  // that multiply; one more copies
 
 // What decides the size of a kernel's shared memory.
 struct ModelSizes {
-  int rows = 1;                            // of a step, at most
-  int x_cols = 0;                          // columns of x that a worker multiplies at once, at most
-  int half_parts = 0, round_entries = 0;   // of partial sums: tile/abi/matvec.h
-  int ring_bytes = 0, ring_entries = 0;    // tile/cuda/ring.h
+  int rows = 1;                           // of a step, at most
+  int x_cols = 0;                         // columns of x that a worker multiplies at once, at most
+  int half_parts = 0, round_entries = 0;  // of partial sums: tile/abi/matvec.h
+  int ring_bytes = 0, ring_entries = 0;   // tile/cuda/ring.h
 };
 
 // From the begin of a CTA's shared memory on, in bytes; the ring lies first.
@@ -43,10 +43,10 @@ inline constexpr int kMostKinds = 2;     // of layers: those that see everything
 
 // What a step brings for layers that see as many tokens.
 struct KindTables {
-  const CardItem* items;      // by workers
-  const int* worker_indptr;   // [workers + 1]
+  const CardItem* items;             // by workers
+  const int* worker_indptr;          // [workers + 1]
   const int *state_indptr, *states;  // MergeArgs
-  const float *cos, *sin;     // [rows, pairs]
+  const float *cos, *sin;            // [rows, pairs]
   int window, pairs;
 };
 
@@ -58,19 +58,19 @@ struct ModelArgs {
   long long embedding = 0, head = 0;          // and these
   const float* vectors = nullptr;             // of layers: [layers, Shape::kVectors]
   const float* output_norm = nullptr;
-  unsigned long long* cells = nullptr;        // what workers hand on, from Shape's offsets on
-  ops::CardCache keys = {}, values = {};      // of the first layer
+  unsigned long long* cells = nullptr;               // what workers hand on, from Shape's offsets on
+  ops::CardCache keys = {}, values = {};             // of the first layer
   long long keys_of_layer = 0, values_of_layer = 0;  // elements from one layer to the next
 
   // The step.
-  int rows = 0;                // no more than the kernel's
+  int rows = 0;                 // no more than the kernel's
   const int* tokens = nullptr;  // [rows]
   KindTables kinds[kMostKinds] = {};
   const int* pages = nullptr;  // of its requests, one behind the other
   int page_size = 0;
-  float* logits = nullptr;     // [rows, vocabulary]
-  bool wants_logits = true;    // false: ends where the last layer has appended
-  unsigned first_phase = 0;    // phases of launches before
+  float* logits = nullptr;   // [rows, vocabulary]
+  bool wants_logits = true;  // false: ends where the last layer has appended
+  unsigned first_phase = 0;  // phases of launches before
 
   unsigned long long* stuck = nullptr;    // [workers], 0
   unsigned long long limit_ns = 0;        // that a wait may take; 0: forever

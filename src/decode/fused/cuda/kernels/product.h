@@ -16,16 +16,17 @@ template <class Weights_, int index, int rows, int cols, int panels, int tile_co
 struct Matrix {
   using Weights = Weights_;
   static constexpr int kIndex = index;  // of ModelArgs::matrices
-  static constexpr int kRows = rows, kCols = cols, kPanels = panels, kPanelCols = cols / panels;
+  static constexpr int kRows = rows, kCols = cols, kPanels = panels;
   static constexpr int kTileCols = tile_cols, kTileBytes = tile_cols / Weights::kCols * Weights::kBytes;
   static constexpr int kBands = (rows + 15) / 16;
-  static constexpr int kBandTiles = (kPanelCols + tile_cols - 1) / tile_cols;  // of a panel
+  static constexpr int kBandTiles = (cols + tile_cols - 1) / tile_cols / panels;  // of a panel
+  static constexpr int kPanelCols = kBandTiles * tile_cols;  // of the last one some may not be there
   static constexpr int kPanelTiles = kBands * kBandTiles;
   static constexpr int kBandPieces = kBandTiles * tile_cols / Weights::kCols;  // of weights
   static constexpr int kEntryTiles = entry_tiles;
   static constexpr int kPieces = pieces;  // sums of a band within a panel, at most
   static constexpr i64 kCells = cells;    // where its sums begin in ModelArgs::cells
-  static_assert(cols % panels == 0 && tile_cols % Weights::kCols == 0);
+  static_assert((cols + tile_cols - 1) / tile_cols % panels == 0 && tile_cols % Weights::kCols == 0);
 };
 
 // What a worker has of it.
