@@ -6,9 +6,10 @@
 //   require_sound(partition, schedule);   // throws InternalError with them
 //
 // How. Workers only wait for counters that grow, for copies that were issued and for entries that were released, so if
-// one order comes to its end, every order does. The checker runs one order, and in it follows
-//   - who is known to be behind whom (a clock a worker, joined at counters): two accesses of a cell of which one writes
-//     must be ordered, so every read sees the same write in every order;
+// one order comes to its end, every order does. With tags they wait for cells instead, which may be written again: but
+// not before all have read them that would, so the same holds. The checker runs one order, and in it follows
+//   - who is known to be behind whom (a clock a worker, joined at counters, or by reading what another wrote): two
+//     accesses of a cell of which one writes must be ordered, so every read sees the same write in every order;
 //   - what lies in each cell, entry and sum, as a name and not as numbers: tiles of a band, columns, tokens of an item,
 //     the phase that wrote them. What an operation reads must be all that the program says it needs, in one order.
 #pragma once

@@ -134,6 +134,8 @@ int period_of(const ModelForm& form, const Phases& phases) {
 
 }  // namespace
 
+std::string_view to_string(EdgeForm form) { return form == EdgeForm::counter ? "counter" : "tagged"; }
+
 int64_t Machine::entry_bytes_for(WeightRole role) const {
   for (const auto& [of, bytes] : entry_bytes_of)
     if (of == role) return bytes;
@@ -207,8 +209,9 @@ Partition make_partition(const Program& program, const ModelForm& form, const Ma
 
 std::string to_string(const Partition& partition) {
   const Machine& machine = partition.machine;
-  std::string text = fmt::format("{} workers, rings of {} bytes in entries of at most {}; layers repeat after {}\n",
-                                 machine.workers, machine.ring_bytes, machine.max_entries, partition.period);
+  std::string text =
+      fmt::format("{} workers, rings of {} bytes in entries of at most {}, {} edges; layers repeat after {}\n",
+                  machine.workers, machine.ring_bytes, machine.max_entries, to_string(machine.edge), partition.period);
   const auto out = std::back_inserter(text);
   fmt::format_to(out, "{:<20}  {:>14}  {:>6}  {:>12}  {:>7}  {:>7}  {:>6}  {:>15}  {:>14}  {:>6}  {:>7}\n", "matrix",
                  "rows x columns", "types", "bytes", "tiles", "a band", "panels", "tiles a worker", "bytes a worker",

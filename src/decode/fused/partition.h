@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,13 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
+// How workers hand on what others read.
+enum class EdgeForm : uint8_t {
+  counter,  // all arrive at a counter behind each phase, and who reads waits for all
+  tagged,   // a cell says which phase wrote it, and who reads waits for the cells that it reads (tile/cuda/edge.h)
+};
+std::string_view to_string(EdgeForm form);
+
 // What a kernel runs on.
 struct Machine {
   int workers = 1;                 // CTAs, or threads
@@ -54,6 +62,7 @@ struct Machine {
   int max_entries = 16;  // of the ring that are in use at once: it has so many barriers
   // Tokens of an item of attention: the same for a row whatever stands beside it. Their keys and values are an entry.
   int kv_chunk = 64;
+  EdgeForm edge = EdgeForm::counter;
 
   int64_t entry_bytes_for(WeightRole role) const;
 };

@@ -98,7 +98,12 @@ std::string to_string(const WorkerStep& step, const Partition& partition) {
   switch (step.kind) {
     case StepKind::wait: text = fmt::format("counter {}, {} arrivals", step.id, step.count); break;
     case StepKind::arrive: text = fmt::format("counter {}", step.id); break;
-    case StepKind::read: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
+    case StepKind::read:
+      text = fmt::format("{}: cells {}, of {}", to_string(step.buffer), range,
+                         step.id >= 0 && step.id < partition.phases.size()
+                             ? name_of(partition.phases.all[static_cast<size_t>(step.id)])
+                             : fmt::format("phase {}", step.id));
+      break;
     case StepKind::prologue: text = fmt::format("columns {}", range); break;
     case StepKind::write_residual: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
     case StepKind::append: text = fmt::format("item {}: rows {}", step.id, range); break;

@@ -18,19 +18,20 @@ class Writer {
     for (int p = 0; p < schedule_.num_phases; ++p) {
       phase_ = p;
       const Phase& phase = partition_.phases.all[static_cast<size_t>(p)];
-      if (p > 0) add({.kind = StepKind::wait, .id = p - 1, .count = partition_.machine.workers});
+      if (counts() && p > 0) add({.kind = StepKind::wait, .id = p - 1, .count = partition_.machine.workers});
       if (phase.attends())
         attention(phase);
       else if (phase.merges())
         merge(phase);
       else
         product(phase);
-      if (p + 1 < schedule_.num_phases) add({.kind = StepKind::arrive, .id = p});
+      if (counts() && p + 1 < schedule_.num_phases) add({.kind = StepKind::arrive, .id = p});
     }
     return std::move(own_);
   }
 
  private:
+  bool counts() const { return partition_.machine.edge == EdgeForm::counter; }
   size_t w() const { return static_cast<size_t>(worker_); }
   int group() const { return program_.num_qo_heads / program_.num_kv_heads; }
 
@@ -38,8 +39,17 @@ class Writer {
     step.phase = phase_;
     own_.steps.push_back(step);
   }
-  void read(Shared buffer, Range cells) {
-    if (!cells.empty()) add({.kind = StepKind::read, .buffer = buffer, .begin = cells.begin, .end = cells.end});
+  // What the phase before wrote.
+  void read(Shared buffer, Range cells) { read(buffer, cells, phase_ - 1); }
+  void read(Shared buffer, Range cells, int writer) {
+    if (cells.empty()) return;
+    add({.kind = StepKind::read, .buffer = buffer, .id = writer, .begin = cells.begin, .end = cells.end});
+  }
+  // The phase that wrote the residual last.
+  int residual_writer() const {
+    int writer = phase_ - 1;
+    while (writer >= 0 && !partition_.phases.all[static_cast<size_t>(writer)].writes_residual) --writer;
+    return writer;
   }
 
   // ---- the ring
@@ -112,7 +122,7 @@ class Writer {
     if (phase.embeds()) return;
     const Phase& before = *partition_.phases.before(phase_);
     if (phase.makes_residual()) {  // a norm takes all of it
-      read(phase.residual_from, {0, partition_.num_cells(phase.residual_from, phase.layer)});
+      read(phase.residual_from, {0, partition_.num_cells(phase.residual_from, phase.layer)}, residual_writer());
       read(before.writes, {0, partition_.num_cells(before.writes, before.layer)});
     } else if (before.merges()) {
       read(Shared::attended, partition_.attended_cells(columns));
@@ -145,13 +155,13 @@ class Writer {
 
   void merge(const Phase& phase) {
     const Range heads{partition_.qo_head_borders[w()], partition_.qo_head_borders[w() + 1]};
-    if (heads.empty()) return;
-    read_states(schedule_.items_of(phase, program_), heads);
-    add({.kind = StepKind::merge, .buffer = phase.writes, .begin = heads.begin, .end = heads.end});
+    for (int64_t head = heads.begin; head < heads.end; ++head) {
+      read_states(schedule_.items_of(phase, program_), {head, head + 1});
+      add({.kind = StepKind::merge, .buffer = phase.writes, .begin = head, .end = head + 1});
+    }
   }
 
   void read_states(const AttentionItems& items, Range heads) {
-    if (heads == Range{0, program_.num_qo_heads}) return read(Shared::states, {0, items.num_states});
     for (const AttentionItem& item : items.items) {
       const int64_t first = int64_t{item.kv_head} * group();
       const int64_t begin = std::max(heads.begin, first), stop = std::min(heads.end, first + group());
@@ -166,27 +176,23 @@ class Writer {
   void attention(const Phase& phase) {
     const AttentionItems& items = schedule_.items_of(phase, program_);
     const bool ends_here = phase_ + 1 == schedule_.num_phases;  // nobody reads what this layer would give
-    const int first = items.worker_indptr[w()], last = items.worker_indptr[w() + 1];
-    read_heads(items, first, last, !ends_here);
-    for (int i = first; i < last; ++i) {
+    for (int i = items.worker_indptr[w()]; i < items.worker_indptr[w() + 1]; ++i) {
+      read_heads(items, items.items[static_cast<size_t>(i)], !ends_here);
       const auto [begin, end] = items.appended_rows(items.items[static_cast<size_t>(i)]);
       if (begin < end) add({.kind = StepKind::append, .id = i, .begin = begin, .end = end});
       if (!ends_here) item(items, i);
     }
   }
 
-  // Slots of the heads that the worker's items need, each once: to append, or also to attend.
-  void read_heads(const AttentionItems& items, int first, int last, bool attends) {
+  // Slots of the heads that an item needs, each once: to append, or also to attend.
+  void read_heads(const AttentionItems& items, const AttentionItem& item, bool attends) {
     const int64_t dim = program_.head_dim, q = program_.cols_of(Buffer::query), kv = program_.cols_of(Buffer::key);
     std::vector<Range> rows;  // of the matrix
-    for (int i = first; i < last; ++i) {
-      const AttentionItem& item = items.items[static_cast<size_t>(i)];
-      if (attends) rows.push_back({item.kv_head * group() * dim, (item.kv_head + 1) * group() * dim});
-      const auto [begin, end] = items.appended_rows(item);
-      const bool has_own = item.kv_end > items.requests[static_cast<size_t>(item.request)].cached();
-      if (attends ? !has_own : begin == end) continue;
+    if (attends) rows.push_back({item.kv_head * group() * dim, (item.kv_head + 1) * group() * dim});
+    const auto [begin, end] = items.appended_rows(item);
+    const bool has_own = item.kv_end > items.requests[static_cast<size_t>(item.request)].cached();
+    if (attends ? has_own : begin < end)
       for (const int64_t at : {q, q + kv}) rows.push_back({at + item.kv_head * dim, at + (item.kv_head + 1) * dim});
-    }
     read_rows(*partition_.phases.before(phase_), rows);
   }
 
@@ -242,7 +248,7 @@ Schedule make_schedule(const Partition& partition, StepShape shape) {
   Schedule schedule{.shape = std::move(shape), .num_phases = partition.phases.size()};
   if (!schedule.shape.wants_logits)
     while (!partition.phases.all[static_cast<size_t>(schedule.num_phases) - 1].attends()) --schedule.num_phases;
-  schedule.num_counters = schedule.num_phases - 1;
+  if (machine.edge == EdgeForm::counter) schedule.num_counters = schedule.num_phases - 1;
   for (int w = 0; w < partition.machine.workers; ++w)
     schedule.workers.push_back(Writer(partition, schedule, w).write());
   return schedule;

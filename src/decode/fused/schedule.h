@@ -30,8 +30,8 @@ struct Load {
 };
 
 enum class StepKind : uint8_t {
-  wait,            // until `count` workers have arrived at counter `id`
-  read,            // cells [begin, end) of a shared buffer, for this worker's prologue
+  wait,            // until `count` workers have arrived at counter `id`; with counters alone, like `arrive`
+  read,            // cells [begin, end) of a shared buffer, written by phase `id`; with tags: waits until they are
   prologue,        // makes columns [begin, end) of what the product multiplies, of what was read
   write_residual,  // cells [begin, end) of the residual that the prologue has made
   append,          // keys and values of rows [begin, end) go into the cache, for the KV head of item `id`
@@ -74,7 +74,7 @@ struct StepShape {
 struct Schedule {
   StepShape shape = {};
   int num_phases = 0;    // that run
-  int num_counters = 0;  // one for each join: counter i stands behind phase i
+  int num_counters = 0;  // one for each join: counter i stands behind phase i; with tags: none
   std::vector<WorkerSchedule> workers = {};
 
   const AttentionItems& items_of(const Phase& phase, const Program& program) const;

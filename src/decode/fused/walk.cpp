@@ -21,6 +21,8 @@ Walk::Walk(const Partition& partition, const WalkWeights& weights, const Schedul
     make_room(phase.writes, schedule.num_cells(partition, phase));
     if (phase.writes_residual) make_room(phase.residual_to, partition.num_cells(phase.residual_to, 0));
   }
+  for (size_t i = 0; i < kNumShared; ++i)
+    memory_->tags[i] = std::vector<std::atomic<int>>(static_cast<size_t>(memory_->num_cells(static_cast<Shared>(i))));
 }
 
 Walk::~Walk() = default;
@@ -29,6 +31,8 @@ void Walk::reset(bool poisons) {
   memory_->poisons = poisons;
   for (std::vector<float>& values : memory_->shared) std::ranges::fill(values, kPoison);
   for (std::atomic<int>& counter : memory_->counters) counter.store(0, std::memory_order_relaxed);
+  for (std::vector<std::atomic<int>>& of : memory_->tags)
+    for (std::atomic<int>& tag : of) tag.store(kNoPhase, std::memory_order_relaxed);
   for (const std::unique_ptr<WalkWorker>& worker : workers_) worker->reset();
 }
 

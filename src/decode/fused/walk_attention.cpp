@@ -127,6 +127,7 @@ void WalkAttention::write_states(const WorkerStep& step) {
              (step.end - step.begin) * floats <= static_cast<int64_t>(state_.size()),
          "states beyond their buffer");
   std::copy_n(state_.begin(), (step.end - step.begin) * floats, memory_.cell(Shared::states, step.begin));
+  for (int64_t cell = step.begin; cell < step.end; ++cell) memory_.publish(Shared::states, cell, phase_);
 }
 
 void WalkAttention::append(const WorkerStep& step) const {

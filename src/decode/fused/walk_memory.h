@@ -11,6 +11,7 @@
 
 namespace weft::decode::fused {
 
+inline constexpr int kNoPhase = std::numeric_limits<int>::min();
 inline constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
 inline void demand(bool ok, const char* what) {
@@ -54,6 +55,8 @@ struct Walk::Memory {
   // Cells of each buffer: of sums and of the residual [rows, 16], of states [head_dim + 2].
   std::array<std::vector<float>, kNumShared> shared;
   std::vector<std::atomic<int>> counters;
+  // With tagged edges: the phase that has written each cell.
+  std::array<std::vector<std::atomic<int>>, kNumShared> tags;
 
   const Phase& phase(int index) const { return partition.phases.all[static_cast<size_t>(index)]; }
   int group() const { return program.num_qo_heads / program.num_kv_heads; }
@@ -62,6 +65,20 @@ struct Walk::Memory {
   }
   int64_t num_cells(Shared buffer) const {
     return static_cast<int64_t>(shared[static_cast<size_t>(buffer)].size()) / floats_of_cell(buffer);
+  }
+  bool is_tagged() const { return partition.machine.edge == EdgeForm::tagged; }
+  // Whether cells hold what the phase has written; true where they are not there, so that who reads them faults.
+  bool holds(Shared buffer, int64_t begin, int64_t end, int phase_index) const {
+    const std::vector<std::atomic<int>>& of = tags[static_cast<size_t>(buffer)];
+    if (begin < 0 || end > static_cast<int64_t>(of.size())) return true;
+    for (int64_t i = begin; i < end; ++i)
+      if (of[static_cast<size_t>(i)].load(std::memory_order_acquire) != phase_index) return false;
+    return true;
+  }
+  // The cell is written.
+  void publish(Shared buffer, int64_t index, int phase_index) {
+    if (is_tagged())
+      tags[static_cast<size_t>(buffer)][static_cast<size_t>(index)].store(phase_index, std::memory_order_release);
   }
   float* cell(Shared buffer, int64_t index) {
     return shared[static_cast<size_t>(buffer)].data() + index * floats_of_cell(buffer);

@@ -63,11 +63,13 @@ void WalkRows::write_residual(const WorkerStep& step) const {
              step.end <= memory_.num_cells(step.buffer),
          "a residual beyond its buffer");
   demand(!residual_.empty(), "a residual that no prologue has made");
-  for (int64_t cell = step.begin; cell < step.end; ++cell)
+  for (int64_t cell = step.begin; cell < step.end; ++cell) {
     for (int row = 0; row < memory_.rows; ++row)
       for (int64_t i = 0; i < kBandRows && cell * kBandRows + i < cols; ++i)
         memory_.cell(step.buffer, cell)[row * kBandRows + i] =
             residual_[static_cast<size_t>(row * cols + cell * kBandRows + i)];
+    memory_.publish(step.buffer, cell, phase_);
+  }
 }
 
 const float* WalkRows::cell(Shared buffer, int64_t index) const {
@@ -121,6 +123,7 @@ void WalkRows::merge(const WorkerStep& step) const {
         memory_.cell(phase.writes, head * cells + d / kBandRows)[row * kBandRows + d % kBandRows] =
             merged[static_cast<size_t>(d)] / weights;
     }
+  for (int64_t at = step.begin * cells; at < step.end * cells; ++at) memory_.publish(phase.writes, at, phase_);
 }
 
 void WalkRows::gather_attended(Rows& attended) const {

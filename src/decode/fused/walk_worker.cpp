@@ -22,6 +22,8 @@ bool WalkWorker::can_step() const {
   if (next_ == own_.steps.size()) return false;
   const WorkerStep& step = own_.steps[next_];
   if (step.kind == StepKind::wait) return counter(step.id).load(std::memory_order_acquire) >= step.count;
+  if (step.kind == StepKind::read && memory_.is_tagged())
+    return memory_.holds(step.buffer, step.begin, step.end, step.id);
   return step.kind != StepKind::await || ring_.has_landed(step.id);
 }
 
@@ -90,6 +92,7 @@ void WalkWorker::write_sums(const WorkerStep& step) {
     for (float& sum : sums_) sum = operation.soft_cap * std::tanh(sum / operation.soft_cap);
   }
   std::ranges::copy(sums_, memory_.cell(step.buffer, step.begin));
+  memory_.publish(step.buffer, step.begin, phase_);
   std::ranges::fill(sums_, 0.f);
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/check.h"
+#include "decode/fused/check_memory.h"
 #include "tests/decode/fused/some_step.h"
 
 namespace weft::testing {
@@ -14,6 +15,10 @@ namespace {
 
 class FusedCheck : public ::testing::Test {
  protected:
+  static Partition with_tags(Partition partition) {
+    partition.machine.edge = EdgeForm::tagged;
+    return partition;
+  }
   std::string problem_of(const std::function<void(Schedule&)>& change) const { return problem_in(partition_, change); }
   std::string problem_in(const Partition& partition, const std::function<void(Schedule&)>& change) const {
     Schedule schedule = schedule_of(partition, some_.step);
@@ -37,6 +42,7 @@ class FusedCheck : public ::testing::Test {
 
   const Partition partition_ = partition_of(
       gemma_small(), WeightType::f32, {.workers = 3, .ring_bytes = 24 << 10, .entry_bytes = 8 << 10, .kv_chunk = 32});
+  const Partition tagged_ = with_tags(partition_);
   const SomeStep some_{{{2, 40}}};
 };
 
@@ -117,6 +123,67 @@ TEST_F(FusedCheck, NamesWhatWasNotRead) {
     for (int worker = 0; worker < 3; ++worker) drop(s, worker, StepKind::append, 1);
   });
   EXPECT_TRUE(has(text, "layer 0: attention: row 0 of KV head 0 is appended by nobody")) << text;
+}
+
+TEST_F(FusedCheck, ProvesTaggedSchedulesWithoutAnyCounter) {
+  EXPECT_EQ(problem_in(tagged_,
+                       [](Schedule& s) {
+                         EXPECT_EQ(s.num_counters, 0);
+                         for (const WorkerSchedule& worker : s.workers)
+                           for (const WorkerStep& step : worker.steps)
+                             EXPECT_TRUE(step.kind != StepKind::wait && step.kind != StepKind::arrive);
+                       }),
+            "none");
+  EXPECT_TRUE(has(problem_in(tagged_, [](Schedule& s) { find(s, 1, StepKind::release, 0).kind = StepKind::arrive; }),
+                  "counter 0 is not there"));
+}
+
+TEST_F(FusedCheck, NamesTagsThatNeverCome) {
+  const std::string nobody = problem_in(tagged_, [](Schedule& s) { drop(s, 1, StepKind::merge, 2); });
+  EXPECT_TRUE(has(nobody, "layer 0: output, step ") &&
+              has(nobody, "(read): waits for ever: for cell 2 of attended, which nobody writes"))
+      << nobody;
+  const std::string early = problem_in(tagged_, [](Schedule& s) { find(s, 1, StepKind::read, 9).id = 2; });
+  EXPECT_TRUE(has(early, "layer 1: output, step ") &&
+              has(early, "of attended as phase 2 writes it; it holds what phase 8 has written"))
+      << early;
+  const std::string late = problem_in(tagged_, [](Schedule& s) { find(s, 1, StepKind::read, 3).id = 8; });
+  EXPECT_TRUE(has(late, "waits for ever: for cell ") && has(late, "of attended as phase 8 writes it")) << late;
+}
+
+TEST_F(FusedCheck, NamesCellsThatTagsDoNotKeepFromBeingOverwritten) {
+  Partition partition = tagged_;
+  for (Phase& phase : partition.phases.all) phase.residual_from = phase.residual_to = Shared::residual_0;
+  const std::string text = problem_in(partition, [](Schedule&) {});
+  EXPECT_TRUE(has(text, "of residual 0 is written before worker ") && has(text, "is known to have read what lay there"))
+      << text;
+}
+
+// Items and merges of a worker run side by side: who has read what one of them wrote is behind it, and not behind its
+// neighbours.
+TEST_F(FusedCheck, FollowsItemsOneByOne) {
+  const auto write_again = [&](bool reads_first_item) {
+    CheckedMemory memory(tagged_, schedule_of(tagged_, some_.step));
+    std::vector<int> inbox(100);
+    const auto expect_none = [](const std::string& problem) { EXPECT_EQ(problem, ""); };
+    memory.begin_phase(0, false);
+    expect_none(memory.write(0, Shared::qkv, 0, {.phase = 0}));
+    memory.begin_phase(1, true);
+    for (const int item : {0, 1}) {  // the first one reads the cell
+      if (item == 0) expect_none(memory.read(1, Shared::qkv, {0, 1}, inbox));
+      expect_none(memory.write(1, Shared::states, item, {.phase = 1, .what = item}));
+      memory.end_section(1);
+    }
+    memory.begin_phase(0, true);
+    expect_none(memory.read(0, Shared::states, reads_first_item ? Range{0, 2} : Range{1, 2}, inbox));
+    expect_none(memory.write(0, Shared::attended, 0, {.phase = 2}));
+    memory.end_section(0);
+    memory.begin_phase(0, false);
+    return memory.write(0, Shared::qkv, 0, {.phase = 6});
+  };
+  EXPECT_EQ(write_again(true), "");
+  EXPECT_EQ(write_again(false),
+            "cell 0 of qkv is written before an item or a merge is known to have read what lay there");
 }
 
 // Workers read the residual of the last phase while owners write the next one.

@@ -20,13 +20,14 @@ using namespace weft::decode::fused;
 
 // Small rings and chunks, so that small models go round them; x_bytes hold the tiles of a head of 96 columns, so that wider
 // matrices have panels.
-inline Machine small_machine(int workers) {
+inline Machine small_machine(int workers, EdgeForm edge = EdgeForm::counter) {
   return {.workers = workers,
           .ring_bytes = 40 << 10,
           .entry_bytes = 16 << 10,
           .x_bytes = 16 * 128,
           .max_entries = 5,
-          .kv_chunk = 16};
+          .kv_chunk = 16,
+          .edge = edge};
 }
 
 class FusedModel {

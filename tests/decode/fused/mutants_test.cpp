@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 
 #include "tests/decode/fused/fused_model.h"
 
@@ -44,8 +45,6 @@ class Arena {
   }
 
   const Schedule& schedule() const { return schedule_; }
-  bool accepts(const Schedule& schedule) const { return check(model_.partition, schedule, 1).empty(); }
-  std::vector<Problem> problems(const Schedule& schedule) const { return check(model_.partition, schedule, 1); }
   bool is_wrong(const Schedule& schedule, uint64_t seed) {
     std::string bits;
     return !walk(schedule, seed, &bits) || bits != right_;
@@ -125,7 +124,7 @@ class Arena {
 class FusedMutants : public ::testing::Test {
  protected:
   // A ring of few entries, bands that are cut, panels of a tile, more chunks of keys than one.
-  std::unique_ptr<Arena> make(const std::string& architecture, int workers) {
+  std::unique_ptr<Arena> make(const std::string& architecture, int workers, EdgeForm edge) {
     const std::string path = folder_.path(architecture + ".gguf");
     random_model({.architecture = architecture,
                   .num_layers = 2,
@@ -141,67 +140,54 @@ class FusedMutants : public ::testing::Test {
                                                  .entry_bytes = 8 << 10,
                                                  .x_bytes = 16 * 64,
                                                  .max_entries = 4,
-                                                 .kv_chunk = 8});
+                                                 .kv_chunk = 8,
+                                                 .edge = edge});
   }
   TempFolder folder_;
 };
 
 TEST_F(FusedMutants, RightSchedulesAreRightInEveryOrder) {
   for (const char* architecture : {"llama", "gemma2"})
-    for (const int workers : {1, 3, 7}) {
-      const std::unique_ptr<Arena> arena = make(architecture, workers);
-      for (uint64_t seed = 1; seed <= 20; ++seed)
-        EXPECT_FALSE(arena->is_wrong(arena->schedule(), seed)) << architecture << ", seed " << seed;
-    }
+    for (const EdgeForm edge : {EdgeForm::counter, EdgeForm::tagged})
+      for (const int workers : {1, 3, 7}) {
+        const std::unique_ptr<Arena> arena = make(architecture, workers, edge);
+        for (uint64_t seed = 1; seed <= 20; ++seed)
+          EXPECT_FALSE(arena->is_wrong(arena->schedule(), seed))
+              << architecture << ", " << to_string(edge) << ", seed " << seed;
+      }
 }
 
-TEST_F(FusedMutants, WrongOnesAreRejected) {
-  const uint64_t seed = number_of("WEFT_RANDOM_SEED", 1), first = number_of("WEFT_RANDOM_FIRST", 0),
-                 cases = number_of("WEFT_RANDOM_CASES", 600);
-  std::vector<std::unique_ptr<Arena>> arenas;
-  arenas.push_back(make("llama", 3));
-  arenas.push_back(make("gemma2", 5));
-  uint64_t wrong = 0, rejected = 0, harmless = 0, missed = 0;
-  for (uint64_t i = first; i < first + cases && missed < 3; ++i) {
-    std::mt19937_64 random(seed * 1000003 + i);
-    Arena& arena = *arenas[i % arenas.size()];
-    Schedule mutant = arena.schedule();
-    const std::string what = mutate(mutant, random);
-    const bool accepted = arena.accepts(mutant);
-    // Of one that is accepted, several orders are tried.
-    bool is_wrong = false;
-    for (int order = accepted ? 6 : 2; order > 0 && !is_wrong; --order) is_wrong = arena.is_wrong(mutant, random());
-    wrong += is_wrong ? 1 : 0;
-    rejected += accepted ? 0 : 1;
-    harmless += !accepted && !is_wrong ? 1 : 0;
-    if (!accepted || !is_wrong) continue;
-    ++missed;
-    ADD_FAILURE() << "accepted, and wrong: " << what << "\nagain: WEFT_RANDOM_SEED=" << seed
-                  << " WEFT_RANDOM_FIRST=" << i << " WEFT_RANDOM_CASES=1";
-  }
-  fmt::print("{} mutants: {} wrong, {} rejected, of these {} gave the same bits\n", cases, wrong, rejected, harmless);
-  if (cases >= 600) {
-    EXPECT_GE(wrong, cases / 2);
-  }
-}
+enum class Mutates { schedules, partitions };
 
-TEST_F(FusedMutants, SchedulesOfWrongPartitionsAreRejected) {
-  const uint64_t seed = number_of("WEFT_RANDOM_SEED", 1), first = number_of("WEFT_RANDOM_FIRST", 0),
-                 cases = number_of("WEFT_RANDOM_CASES", 300);
+class FusedMutantsAreRejected : public FusedMutants,
+                                public ::testing::WithParamInterface<std::tuple<Mutates, EdgeForm>> {};
+
+TEST_P(FusedMutantsAreRejected, WhereTheyAreWrong) {
+  const auto [what_mutates, edge] = GetParam();
+  const bool of_partitions = what_mutates == Mutates::partitions;
+  const uint64_t usual = of_partitions ? 300 : 600, seed = number_of("WEFT_RANDOM_SEED", 1),
+                 first = number_of("WEFT_RANDOM_FIRST", 0), cases = number_of("WEFT_RANDOM_CASES", usual);
   std::vector<std::unique_ptr<Arena>> arenas;
-  arenas.push_back(make("llama", 3));
-  arenas.push_back(make("gemma2", 5));
+  arenas.push_back(make("llama", 3, edge));
+  arenas.push_back(make("gemma2", 5, edge));
   uint64_t wrong = 0, rejected = 0, harmless = 0, missed = 0;
   for (uint64_t i = first; i < first + cases && missed < 3; ++i) {
     std::mt19937_64 random(seed * 1000003 + i);
     Arena& arena = *arenas[i % arenas.size()];
     Partition partition = arena.partition();
-    const std::string what = mutate(partition, random);
-    const Schedule schedule = arena.schedule_of(partition);
-    const bool accepted = check(partition, schedule, 1).empty();
+    Schedule mutant = arena.schedule();
+    std::string what;
+    if (of_partitions) {
+      what = mutate(partition, random);
+      mutant = arena.schedule_of(partition);
+    } else {
+      what = mutate(mutant, random);
+    }
+    const bool accepted = check(partition, mutant, 1).empty();
+    // Of one that is accepted, several orders are tried.
     bool is_wrong = false;
     for (int order = accepted ? 6 : 2; order > 0 && !is_wrong; --order)
-      is_wrong = arena.is_wrong(partition, schedule, random());
+      is_wrong = of_partitions ? arena.is_wrong(partition, mutant, random()) : arena.is_wrong(mutant, random());
     wrong += is_wrong ? 1 : 0;
     rejected += accepted ? 0 : 1;
     harmless += !accepted && !is_wrong ? 1 : 0;
@@ -210,12 +196,20 @@ TEST_F(FusedMutants, SchedulesOfWrongPartitionsAreRejected) {
     ADD_FAILURE() << "accepted, and wrong: " << what << "\nagain: WEFT_RANDOM_SEED=" << seed
                   << " WEFT_RANDOM_FIRST=" << i << " WEFT_RANDOM_CASES=1";
   }
-  fmt::print("{} partitions: {} wrong, {} rejected, of these {} gave the right result\n", cases, wrong, rejected,
-             harmless);
-  if (cases >= 300) {
-    EXPECT_GE(wrong, cases / 4);
+  fmt::print("{} {}, {} edges: {} wrong, {} rejected, of these {} gave the right result\n", cases,
+             of_partitions ? "partitions" : "schedules", to_string(edge), wrong, rejected, harmless);
+  if (cases >= usual) {
+    EXPECT_GE(wrong, of_partitions ? cases / 4 : cases / 2);
   }
 }
+INSTANTIATE_TEST_SUITE_P(All, FusedMutantsAreRejected,
+                         ::testing::Combine(::testing::Values(Mutates::schedules, Mutates::partitions),
+                                            ::testing::Values(EdgeForm::counter, EdgeForm::tagged)),
+                         [](const auto& drawn) {
+                           return std::string(std::get<0>(drawn.param) == Mutates::schedules ? "schedules"
+                                                                                             : "partitions") +
+                                  "_" + std::string(to_string(std::get<1>(drawn.param)));
+                         });
 
 }  // namespace
 }  // namespace weft::testing

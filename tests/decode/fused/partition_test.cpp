@@ -144,7 +144,9 @@ TEST(Partitions, AreMadeQuickly) {
 
 TEST(Partitions, PrintAsATable) {
   const std::string text = to_string(partition_of(smollm_135m(), WeightType::q4_1, {.workers = 132}));
-  EXPECT_TRUE(has(text, "132 workers, rings of 196608 bytes in entries of at most 16; layers repeat after 1")) << text;
+  EXPECT_TRUE(
+      has(text, "132 workers, rings of 196608 bytes in entries of at most 16, counter edges; layers repeat after 1"))
+      << text;
   EXPECT_TRUE(has(text,
                   "layer 0: qkv               960 x 576    Q4_1        345600      540        9       1           4 to "
                   "5            3200"))

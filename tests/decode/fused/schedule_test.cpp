@@ -34,28 +34,31 @@ TEST(Schedules, AreProven) {
   for (const ModelConfig& config : {few_layers, gemma_small()})
     for (const int workers : {1, 3, 132, 400})
       for (const auto& requests : {std::vector<std::pair<int, int>>{{1, 1}}, {{1, 700}}, {{8, 8}}, {{2, 90}, {3, 3}}}) {
-        for (const bool has_panels : {false, true}) {
-          Machine machine{.workers = workers};
-          if (has_panels) machine.x_bytes = 16 * ((config.hidden_size + 63) / 64 * 64);
-          const Partition partition = partition_of(config, WeightType::q8_0, machine);
-          if (workers >= 5) {
-            EXPECT_EQ(partition.matrices[3].tiles.num_panels > 1, has_panels);
+        for (const bool has_panels : {false, true})
+          for (const EdgeForm edge : {EdgeForm::counter, EdgeForm::tagged}) {
+            Machine machine{.workers = workers, .edge = edge};
+            if (has_panels) machine.x_bytes = 16 * ((config.hidden_size + 63) / 64 * 64);
+            const Partition partition = partition_of(config, WeightType::q8_0, machine);
+            if (workers >= 5) {
+              EXPECT_EQ(partition.matrices[3].tiles.num_panels > 1, has_panels);
+            }
+            SomeStep some(requests);
+            for (const bool wants_logits : {true, false}) {
+              if (!wants_logits) some.step.wanted.clear();
+              const std::vector<Problem> problems = check(partition, schedule_of(partition, some.step));
+              EXPECT_TRUE(problems.empty()) << problems[0].text << " of " << workers << ", " << to_string(edge);
+            }
           }
-          SomeStep some(requests);
-          for (const bool wants_logits : {true, false}) {
-            if (!wants_logits) some.step.wanted.clear();
-            const std::vector<Problem> problems = check(partition, schedule_of(partition, some.step));
-            EXPECT_TRUE(problems.empty()) << problems[0].text << " of " << workers;
-          }
-        }
       }
 }
 
 TEST(Schedules, OfALargeModelAreProven) {
   ModelConfig config = llama_8b();
   config.num_layers = 3;
-  const Partition partition = partition_of(config, WeightType::bf16, {.workers = 132});
   const SomeStep some({{1, 6145}});
+  const Partition tagged = partition_of(config, WeightType::bf16, {.workers = 132, .edge = EdgeForm::tagged});
+  EXPECT_EQ(check(tagged, schedule_of(tagged, some.step)).size(), 0u);
+  const Partition partition = partition_of(config, WeightType::bf16, {.workers = 132});
   const Schedule schedule = schedule_of(partition, some.step);
   const std::vector<Problem> problems = check(partition, schedule);
   EXPECT_TRUE(problems.empty()) << problems[0].text;

@@ -63,7 +63,8 @@ TEST_F(FusedWalk, AgreesWithTheReferenceInEveryArchitecture) {
     // Groups of three, heads that together are wider than the model, a head of its own or not.
     options.num_qo_heads = 9, options.num_kv_heads = 3, options.head_dim = 24, options.tied = true;
     options.output_bias = architecture == std::string("llama");
-    EXPECT_LE(mean_error(write(options), some_ids(40, 5), small_machine(7), 8, DType::fp32), 1e-4) << architecture;
+    EXPECT_LE(mean_error(write(options), some_ids(40, 5), small_machine(7, EdgeForm::tagged), 8, DType::fp32), 1e-4)
+        << architecture;
   }
 }
 
@@ -142,7 +143,7 @@ TEST_F(FusedWalk, ARowHasTheBitsThatItHasAlone) {
     for (const DType dtype : {DType::fp32, DType::bf16}) {
       const std::string path = write({.architecture = architecture});
       const Ids ids = some_ids(60, 8), other = some_ids(19, 9);
-      FusedModel alone(path, small_machine(5), dtype), together(path, small_machine(5), dtype);
+      FusedModel alone(path, small_machine(5), dtype), together(path, small_machine(5, EdgeForm::tagged), dtype);
       WorkerTeam one(1), three(3);
       Rows expected, expected_other;
       const Sequences::Id a = alone.sequences().add(), b = alone.sequences().add();
@@ -169,17 +170,18 @@ TEST_F(FusedWalk, ARowHasTheBitsThatItHasAlone) {
     }
 }
 
-TEST_F(FusedWalk, HasTheSameBitsHoweverManyThreadsTakeItsWorkers) {
+TEST_F(FusedWalk, HasTheSameBitsWithEveryEdgeHoweverManyThreadsTakeItsWorkers) {
   const std::string path = write({.weights = GgufWriter::kQ8_0});
   Rows expected;
-  for (const int threads : {1, 2, 5}) {
+  for (const auto& [threads, edge] : {std::pair{1, EdgeForm::counter}, std::pair{2, EdgeForm::tagged},
+                                      std::pair{5, EdgeForm::counter}, std::pair{5, EdgeForm::tagged}}) {
     WorkerTeam team(threads);
-    FusedModel model(path, small_machine(5));
+    FusedModel model(path, small_machine(5, edge));
     const Sequences::Id sequence = model.sequences().add();
     Rows logits;
     for (const int32_t id : some_ids(20, 2)) logits.push_back(model.run(model.step_of({{sequence, {id}}}), team)[0]);
     if (expected.empty()) expected = logits;
-    EXPECT_EQ(logits, expected) << threads << " threads";
+    EXPECT_EQ(logits, expected) << threads << " threads, " << to_string(edge);
   }
 }
 

@@ -19,9 +19,9 @@ namespace {
 
 constexpr int kFragment = 16, kMostCutColumns = 128;
 constexpr int kMostLoads = 8;  // of 16 bytes, that a thread has on their way
-constexpr size_t kAlignment = 256;
+constexpr size_t kAllocation = 256;
 
-size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t aligned(size_t bytes) { return (bytes + kAllocation - 1) / kAllocation * kAllocation; }
 
 void require(const char* name, int value, int least, int most, int multiple_of = 1) {
   check(value >= least && value <= most && value % multiple_of == 0, ErrorCode::invalid_argument,
@@ -87,8 +87,6 @@ DeepLinearArgs args_of(const DeepLinearOptions& options, const LineCut& cut) {
 }
 
 }  // namespace
-
-std::string_view to_string(EdgeForm form) { return form == EdgeForm::counter ? "counter" : "tagged"; }
 
 LineCut cut_line(int n, int workers, WeightType type) {
   const TilePiece piece = tile_piece(type);

@@ -16,14 +16,11 @@
 #include <vector>
 
 #include "decode/fused/cuda/kernels/deep_linear_args.h"
+#include "decode/fused/partition.h"
 #include "jit/cuda/runtime.h"
 #include "weft/weight_type.h"
 
 namespace weft::decode::fused {
-
-// How workers hand on what others read (tile/cuda/edge.h).
-enum class EdgeForm : uint8_t { counter, tagged };
-std::string_view to_string(EdgeForm form);
 
 inline constexpr int kMostSharedBytes = 227 << 10;  // of a CTA on sm_90
 
