@@ -23,7 +23,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARTS = {"ceilings": ["ceilings"], "decode": ["attention", "--only", "decode"],
          "prefill": ["attention", "--only", "prefill"], "plan": ["plan"], "jit": ["jit"], "model": ["model", "--model"],
          "8b": ["model", "--shape", "8b"], "1b": ["model", "--shape", "1b"],
-         "deep-linear": ["decode", "--study", "deep-linear"]}
+         "deep-linear": ["decode", "--study", "deep-linear"],
+         **{f"deep-linear-{kind}": ["decode", "--study", "deep-linear", "--weights", kind]
+            for kind in ("q8_0", "q4_0", "q4_1", "q4_g128")}}
 CARD = re.compile(r"cuda:\d+: ([^,;]+)")
 
 

@@ -47,6 +47,7 @@ struct BenchOptions {
   std::string model;                  // a GGUF file, for bench model
   std::string shape;                  // model, on a card: random weights of that shape instead, 8b or 1b
   std::string study = "deep-linear";  // decode
+  std::string weights = "bf16";       // decode; model with a shape: their type (random_weights.h)
   std::string precision = "default";
   std::string step = "auto";  // model, on a card: auto, layered or fused
   std::string data;           // sparse: a folder of matrices; "": only generated ones

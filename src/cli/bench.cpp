@@ -33,11 +33,16 @@ void add_attention(Verb& verb, Chosen& chosen) {
   verb.option("--only", chosen.options.only, "Only the rows whose name holds this text");
 }
 
+void add_weights(Verb& verb, Chosen& chosen, const char* text) {
+  verb.option("--weights", chosen.options.weights, text).one_of({"bf16", "q8_0", "q4_0", "q4_1", "q4_g128"});
+}
+
 void add_model(Verb& verb, Chosen& chosen) {
   add_device(verb, chosen);
   verb.option("--model", chosen.options.model, "A GGUF file");
   verb.option("--shape", chosen.options.shape, "On a card: random weights of that shape instead: 8b or 1b")
       .one_of({"", "8b", "1b"});
+  add_weights(verb, chosen, "With --shape: the type of its weights");
   verb.option("--precision", chosen.options.precision, "exact, default or fast").one_of({"exact", "default", "fast"});
   verb.option("--step", chosen.options.step, "On a card: steps of few rows as one kernel or operation by operation")
       .one_of({"auto", "layered", "fused"});
@@ -46,6 +51,7 @@ void add_model(Verb& verb, Chosen& chosen) {
 void add_decode(Verb& verb, Chosen& chosen) {
   add_device(verb, chosen);
   verb.option("--study", chosen.options.study, "What is measured").one_of({"deep-linear"});
+  add_weights(verb, chosen, "The type of weights");
 }
 
 void add_sparse(Verb& verb, Chosen& chosen) {

@@ -108,7 +108,16 @@ TEST_F(CardRows, OfADeepLinearNetworkStandBesideReads) {
   for (const char* form :
        {"x 1, apart", "x 4, fused, counter", "x 32, fused + overlap, counter", "edges, 36 then 96 KB"})
     EXPECT_EQ(rows_.of(form), (List{"bandwidth GB/s", "time ms"})) << form;
-  EXPECT_EQ(rows_.count(), size_t{2 * (3 * 4 + 6)});  // one multiprocessor has no room for more rows, or other rings
+  EXPECT_EQ(rows_.count(), size_t{2 * (3 * 4 + 3 + 6 + 2 + 4)});
+  Rows of_integers;
+  options_.weights = "q4_g128";
+  measure_decode_studies(options_, of_integers);
+  EXPECT_EQ(of_integers.of("deep linear q4_g128 2048 x 32, fused + overlap, tagged edges, 4 rows"),
+            (List{"bandwidth GB/s", "time ms"}));
+  EXPECT_EQ(of_integers.count(), size_t{2 * 5});
+  options_.weights = "f16";
+  EXPECT_THROW(measure_decode_studies(options_, of_integers), Error);
+  options_.weights = "bf16";
   options_.device = Device::cpu();
   EXPECT_THROW(measure_decode_studies(options_, rows_), Error);
 }

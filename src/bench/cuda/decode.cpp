@@ -1,5 +1,6 @@
 // `weft bench decode --device cuda:0 --study deep-linear`: a deep linear network as kernels of a layer each, as one
-// kernel, and as one that reads ahead, beside what the card reads. Weights are bf16, random and normal.
+// kernel, and as one that reads ahead, beside what the card reads. Weights are random and normal, of any type that fused
+// kernels multiply; bf16 has rows for every form.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +13,9 @@
 #include "base/check.h"
 #include "bench/cuda/card.h"
 #include "bench/measure.h"
+#include "bench/random_weights.h"
 #include "decode/fused/cuda/deep_linear.h"
+#include "decode/fused/cuda/tiled_weights.h"
 #include "device/cuda/memory.h"
 
 namespace weft::bench {
@@ -22,8 +25,7 @@ using decode::fused::DeepLinear;
 using decode::fused::DeepLinearOptions;
 using decode::fused::EdgeForm;
 
-// The first so many bytes of weights are numbers of their own, which the others repeat.
-constexpr size_t kOwnWeights = size_t{32} << 20;
+constexpr size_t kOwnWeights = size_t{32} << 20;  // bytes of tiles that the others repeat, about
 constexpr int kFewestLaunches = 4;
 
 struct LinearForm {
@@ -34,17 +36,16 @@ struct LinearForm {
 
 class DeepLinearBench {
  public:
-  DeepLinearBench(CardBench& bench, BenchReport& report, size_t bytes)
+  DeepLinearBench(CardBench& bench, BenchReport& report, WeightType type, size_t bytes)
       : bench_(bench), report_(report), weights_(bench.device(), bytes) {
-    std::mt19937 random(20261127);
-    std::normal_distribution<float> normal;
-    std::vector<uint16_t> piece(kOwnWeights / 2);
-    for (uint16_t& value : piece) value = static_cast<uint16_t>(std::bit_cast<uint32_t>(normal(random)) >> 16);
+    const std::vector<char> own = random_tiles(type);
     auto* const to = static_cast<char*>(weights_.data());
     const cuda::api::Stream stream = static_cast<cuda::api::Stream>(bench.stream().handle());
-    cuda::copy_to_card(bench.card(), to, piece.data(), kOwnWeights, stream);
-    for (size_t at = kOwnWeights; at < bytes; at += kOwnWeights)
-      cuda::copy_on_card(bench.card(), to + at, to, kOwnWeights, stream);
+    cuda::copy_to_card(bench.card(), to, own.data(), std::min(own.size(), bytes), stream);
+    for (size_t at = own.size(); at < bytes; at += own.size())
+      cuda::copy_on_card(bench.card(), to + at, to, std::min(own.size(), bytes - at), stream);
+    std::mt19937 random(20261127);
+    std::normal_distribution<float> normal;
     std::vector<float> x(size_t{8} * 8192);
     for (float& value : x) value = normal(random);
     x_ = Workspace(bench.device(), x.size() * 4);
@@ -94,6 +95,14 @@ class DeepLinearBench {
   void forget() { expected_.clear(); }
 
  private:
+  // A whole number of tiles: a matrix of any size begins with one.
+  static std::vector<char> random_tiles(WeightType type) {
+    const auto [cols, bytes] = decode::fused::tile_piece(type);
+    const int64_t rows = static_cast<int64_t>(kOwnWeights) / bytes * decode::fused::kBandRows;
+    const decode::fused::MatrixForm form{.role = decode::WeightRole::down, .cols = cols, .parts = {{type, rows}}};
+    return decode::fused::pack_tiles(decode::fused::tile(form, cols), form.role,
+                                     {RandomWeights(type, 1).source(rows, cols)}, WorkerTeam::shared());
+  }
   static uint32_t to_bits(float x) { return std::bit_cast<uint32_t>(x); }
 
   CardBench& bench_;
@@ -103,17 +112,32 @@ class DeepLinearBench {
 };
 
 // With entries as large as leave room for the rows of x.
-DeepLinearOptions options_of(int n, int layers, int rows, int workers) {
-  DeepLinearOptions options{.n = n, .layers = layers, .rows = rows, .workers = workers};
+DeepLinearOptions options_of(int n, int layers, int rows, int workers, WeightType type = WeightType::bf16) {
+  DeepLinearOptions options{.n = n, .type = type, .layers = layers, .rows = rows, .workers = workers};
   options.scale = 1 / std::sqrt(static_cast<float>(n));
   while (options.entry_bytes > 2048 && deep_linear_text(options).shared_bytes > decode::fused::kMostSharedBytes)
     options.entry_bytes -= 2048;
   return options;
 }
 
+// Of another type than bf16: what its integers and scales cost, by rows of x.
+void measure_type(const std::string& name, WeightType type, bool quick, int workers, DeepLinearBench& deep) {
+  for (const int n : quick ? std::vector{2048} : std::vector{2048, 4096, 8192})
+    for (const int rows : {1, 2, 4, 8}) {
+      const DeepLinearOptions chosen = options_of(n, 32, rows, workers, type);
+      const std::string row = fmt::format("deep linear {} {} x 32", name, n);
+      deep.forget();
+      if (rows == 1) deep.measure({row + ", apart", true, chosen});
+      deep.measure(
+          {row + ", fused + overlap, tagged edges" + (rows > 1 ? fmt::format(", {} rows", rows) : ""), false, chosen});
+    }
+}
+
 void measure_deep_linear(const BenchOptions& options, CardBench& bench, BenchReport& report) {
   const int workers = bench.card().num_multiprocessors();
-  DeepLinearBench deep(bench, report, options.quick ? size_t{256} << 20 : size_t{4} << 30);
+  const WeightType type = weight_type_from_string(options.weights);
+  DeepLinearBench deep(bench, report, type, options.quick ? size_t{256} << 20 : size_t{4} << 30);
+  if (type != WeightType::bf16) return measure_type(options.weights, type, options.quick, workers, deep);
   const std::vector<int> sizes = options.quick ? std::vector{2048} : std::vector{2048, 4096, 8192};
   for (const int n : sizes)
     for (const int layers : {1, 4, 32}) {
@@ -147,6 +171,13 @@ void measure_deep_linear(const BenchOptions& options, CardBench& bench, BenchRep
     deep.measure(
         {fmt::format("deep linear {} x 32, fused + overlap, tagged edges, {} then {} KB in flight", n, ahead, beside),
          false, bounded});
+  }
+  // Partial sums of few entries at once.
+  for (const int entries : {16, 32}) {
+    DeepLinearOptions rounds = options_of(n, 32, 1, workers);
+    rounds.round_entries = entries;
+    deep.measure({fmt::format("deep linear {} x 32, fused + overlap, tagged edges, rounds of {} entries", n, entries),
+                  false, rounds});
   }
   // Warps, and entries of each.
   for (const auto& [warps, entries, kilobytes] : {std::tuple(8, 16, 12), {8, 24, 8}, {12, 12, 16}, {16, 32, 6}}) {

@@ -5,16 +5,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <vector>
 
 #include "base/check.h"
 #include "bench/cuda/card.h"
 #include "bench/measure.h"
+#include "bench/random_weights.h"
 #include "bench/timing.h"
 #include "decode/forward.h"
-#include "ops/weight_source.h"
 
 namespace weft::bench {
 namespace {
@@ -37,33 +36,21 @@ ModelConfig config_of(const std::string& shape) {
   return config;
 }
 
-// bf16 of a size near 2^-7, cheap to make.
-ops::WeightSource random_source(int64_t rows, int64_t cols) {
-  return {.type = WeightType::bf16, .rows = rows, .cols = cols, .read = [cols](int64_t begin, int64_t end, void* to) {
-            uint64_t state = static_cast<uint64_t>(begin) * 0x9e3779b97f4a7c15u + 1;
-            auto* words = static_cast<char*>(to);
-            for (int64_t i = 0; i < (end - begin) * cols / 4; ++i) {
-              state = state * 6364136223846793005u + 1442695040888963407u;
-              const uint64_t four = (state & 0x807f807f807f807fu) | 0x3c003c003c003c00u;
-              std::memcpy(words + 8 * i, &four, 8);
-            }
-          }};
-}
-
-decode::ModelSources random_sources(const ModelConfig& config) {
+decode::ModelSources random_sources(const ModelConfig& config, WeightType type) {
+  const RandomWeights random(type, 0.02f);
   const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
   const int64_t q = int64_t{config.num_qo_heads} * config.head_dim, kv = int64_t{config.num_kv_heads} * config.head_dim;
   const std::vector<float> ones(static_cast<size_t>(hidden), 1.f);
   decode::ModelSources sources;
-  sources.embedding = {random_source(config.vocab_size, hidden)};
-  if (!config.tied_embeddings) sources.own_head = {random_source(config.vocab_size, hidden)};
+  sources.embedding = {random.source(config.vocab_size, hidden)};
+  if (!config.tied_embeddings) sources.own_head = {random.source(config.vocab_size, hidden)};
   sources.output_norm = ones;
   for (int i = 0; i < config.num_layers; ++i)
     sources.layers.push_back({.vectors = {.attn_norm = ones, .ffn_norm = ones},
-                              .qkv = {random_source(q, hidden), random_source(kv, hidden), random_source(kv, hidden)},
-                              .output = {random_source(hidden, q)},
-                              .gate_up = {random_source(intermediate, hidden), random_source(intermediate, hidden)},
-                              .down = {random_source(hidden, intermediate)}});
+                              .qkv = {random.source(q, hidden), random.source(kv, hidden), random.source(kv, hidden)},
+                              .output = {random.source(hidden, q)},
+                              .gate_up = {random.source(intermediate, hidden), random.source(intermediate, hidden)},
+                              .down = {random.source(hidden, intermediate)}});
   return sources;
 }
 
@@ -138,10 +125,11 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
                                  .max_tokens = 8192,
                                  .step = step_form_from_string(options.step)};
   std::optional<ForwardPass> forward;
-  std::string name = options.shape + " bf16 random";
+  std::string name = fmt::format("{} {} random", options.shape, options.weights);
   if (!options.shape.empty()) {
     const ModelConfig config = config_of(options.shape);
-    forward.emplace(make_forward_pass(config, random_sources(config), forward_options));
+    forward.emplace(
+        make_forward_pass(config, random_sources(config, weight_type_from_string(options.weights)), forward_options));
   } else {
     const ModelFile file(options.model);
     name = file.config().name;
