@@ -1,6 +1,6 @@
 // `weft bench decode --device cuda:0 --study deep-linear`: a deep linear network as kernels of a layer each, as one
-// kernel, and as one that reads ahead, beside what the card reads. Weights are random and normal, of any type that fused
-// kernels multiply; bf16 has rows for every form.
+// kernel, and as one that reads ahead, beside what the card reads. Weights are random and normal, of any type that
+// fused kernels multiply; bf16 has rows for every form.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 //                         g = 0: scales | g = 1 ... g = 7           of each group: of rows g and g + 8
 //
 // Integers become bf16 exactly, products are added up in fp32 over a group, and the sum is multiplied by the scale; a
-// group's least value by the sum of its x. Instructions of a warp for a piece with 8 rows of x, as NVRTC 12.9 makes them
-// for sm_90a:
+// group's least value by the sum of its x. Instructions of a warp for a piece with 8 rows of x, as NVRTC 12.9 makes
+// them for sm_90a:
 //
 //                    loads, x   integers  products  scales   loop    all    bytes    bytes an instruction
 //   Q4Tile               2, 4         44         4      12     10     76      576                     7.6

@@ -1,5 +1,5 @@
-// The kernels that tests of fused decoding run in the host machine. WEFT_DEEP_LINEARS(each): each(symbol, edge, weights,
-// most rows, warps, pairs, pieces). WEFT_TILED(each): each(weights, most rows).
+// The kernels that tests of fused decoding run in the host machine. WEFT_DEEP_LINEARS(each): each(symbol, edge,
+// weights, most rows, warps, pairs, pieces). WEFT_TILED(each): each(weights, most rows).
 #pragma once
 
 #define WEFT_DEEP_LINEAR_OF(each, name, edge, weights, rows, warps, pairs, pieces)                                     \
