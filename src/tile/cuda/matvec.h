@@ -77,9 +77,9 @@ struct Bf16Tile {
   }
 };
 
-// By a warp: the partial sums of its entry of the round, whose tiles begin at `data`, 16-byte aligned. x: [rows, columns
-// of a band] in shared memory, row stride ldx, of which ldx % 64 == 16 lets 8 rows lie in different banks; columns that
-// only fill up the last tile hold finite numbers. At most kRows rows.
+// By a warp: the partial sums of its entry of the round, whose tiles begin at `data`, 16-byte aligned. x: of at most
+// kRows rows the columns of a band, in shared memory, row stride ldx, of which ldx % 64 == 16 lets 8 rows lie in
+// different banks; columns that only fill up the last tile hold finite numbers.
 template <class Weights, int kRows>
 WEFT_INLINE void multiply_entry(const MatvecShare& share, int round, int entry, const u8* data, const bf16* x, int ldx,
                                 float* parts) {
