@@ -507,6 +507,40 @@ TEST(FusedAttention, GivesUpWhereSumsNeverCome) {
   for (const unsigned gave_up : card.gave_up()) EXPECT_EQ(gave_up, 1u);
 }
 
+// Values that are not finite reach the rows that see them; others of the same item keep every bit.
+TEST(FusedAttention, KeepsWhatIsNotFiniteFromRowsThatDoNotSeeIt) {
+  const AttentionShape shape{.head_dim = 64,
+                             .num_qo_heads = 4,
+                             .num_kv_heads = 1,
+                             .requests = {{4, 60}},
+                             .pairs = 32,
+                             .window = 20,
+                             .most_pieces = 1};
+  AttentionData data(shape);
+  OnCard card(data);
+  card.run();
+  const std::vector<float> good = card.attended();
+  for (const double value : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    AttentionData of = data;
+    // The value of the last row, whose first column is that of the whole head; row 0 alone sees token 37.
+    const int slot = of.first_slot[static_cast<size_t>((shape.num_qo_heads + 1) * shape.head_dim / 16)];
+    of.sums[static_cast<size_t>((slot * shape.cell_rows + 3) * 16)] = static_cast<float>(value);
+    of.values[0][37 * 64 + 5] = std::isnan(value) ? 0x7fc0 : 0x7f80;
+    OnCard other(of);
+    other.run();
+    const std::vector<float> some = other.attended();
+    for (int row = 0; row < 4; ++row)
+      for (int head = 0; head < 4; ++head)
+        for (int column = 0; column < 64; ++column) {
+          const auto at = static_cast<size_t>((row * 4 + head) * 64 + column);
+          if ((row == 3 && column == 0) || (row == 0 && column == 5))
+            EXPECT_FALSE(std::isfinite(some[at])) << row << ", " << column;
+          else
+            EXPECT_EQ(some[at], good[at]) << row << ", " << head << ", " << column;
+        }
+  }
+}
+
 // NaN is a row's own matter: those of other requests keep every number.
 TEST(FusedAttention, KeepsNaNInItsRequest) {
   const AttentionShape shape{

@@ -18,8 +18,8 @@
 // Rows of the entry that hold no key are not read, as 0 times a value that is NaN would be: a lane that would read one
 // reads another, which is hidden. Queries that are none give scores that nobody reads.
 //
-// A row's bits follow from its own keys and from where the item begins, not from the rows beside it. What is not finite
-// among values may reach all rows of the item, as 0 times it is NaN; they are of one request.
+// A row's bits follow from its own keys and from where the item begins, not from the rows beside it, nor from values
+// that it does not see, whatever these are.
 #pragma once
 
 #include "decode/fused/cuda/kernels/attention_args.h"
@@ -44,6 +44,11 @@ struct PhaseCells {
 WEFT_INLINE float to_log2_of(float scale, float soft_cap) {
   return soft_cap > 0.f ? tile::kLog2E : scale * tile::kLog2E;
 }
+
+template <class T>
+inline constexpr bool kIsBf16 = false;
+template <>
+inline constexpr bool kIsBf16<bf16> = true;
 
 template <int kDim>
 struct ItemEntry {
@@ -79,9 +84,10 @@ WEFT_INLINE void copy_item(const AttendArgs& args, const CardItem& item, u8* ent
   }
 }
 
-// T: bf16 or fp16, of the cache and of products. kKeys: tokens of an item at most, a multiple of 16.
+// T: bf16 or fp16, of the cache and of products. kKeys: tokens of an item at most.
 template <class T, int kDim, int kKeys, class Edge>
 class AttendItem {
+  static_assert(kDim % 16 == 0 && kKeys % 32 == 0);
   using Cell = typename Edge::Cell;
   static constexpr int kGroups = kKeys / 16;               // of keys, a product's depth
   static constexpr int kSlice = kDim % 32 == 0 ? 32 : 16;  // of outputs, at a time
@@ -185,21 +191,30 @@ class AttendItem {
     }
   }
 
+  // Keys [first, last] of the item: what one of the lane's rows sees, or none.
+  struct Seen {
+    int first, last;
+    WEFT_INLINE bool has(int key) const { return key >= first && key <= last; }
+  };
+  WEFT_INLINE Seen seen_by(int half) const {
+    const int i = tile::fragment_row(half);
+    if (i >= num_rows_) return {0, -1};
+    const int last = item_.cached + item_.row_begin + i / group_ - item_.first_row - item_.kv_begin;
+    return {args_.window > 0 ? last - args_.window + 1 : 0, last};
+  }
+
   // Capped where the model does so; what a row does not see is hidden.
   WEFT_INLINE void finish_scores(float (&scores)[2 * kGroups][4]) const {
     WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int i = tile::fragment_row(half);
-      const int position = item_.cached + item_.row_begin + i / group_ - item_.first_row;
-      const int last = i < num_rows_ ? position - item_.kv_begin : -1;
-      const int first = args_.window > 0 ? last - args_.window + 1 : 0;
+      const Seen seen = seen_by(half);
       WEFT_UNROLL
       for (int f = 0; f < 2 * kGroups; ++f) WEFT_UNROLL
       for (int e = 0; e < 2; ++e) {
         float& score = scores[f][2 * half + e];
         const int key = 8 * f + tile::fragment_column() + e;
         if (args_.soft_cap > 0.f) score = ops::capped(score * args_.scale, args_.soft_cap);
-        if (key < first || key > last) score = ptx::from_bits(0xff800000u);
+        if (!seen.has(key)) score = ptx::from_bits(0xff800000u);
       }
     }
   }
@@ -214,28 +229,96 @@ class AttendItem {
     }
   }
 
-  WEFT_INLINE void multiply_values(const u32 (&probabilities)[kGroups][4], int column, PhaseCells<Cell> states) const {
+  // Adds up a_of(group) times values, columns from `column` on, whose pairs are changed first.
+  template <int kFragments, class AOf, class Change>
+  WEFT_INLINE void multiply_slice(const AOf& a_of, const Change& change, int column,
+                                  float (&outputs)[kFragments][4]) const {
     const int lane = ptx::lane();
-    float outputs[kSlice / 8][4] = {};
     WEFT_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       if (!has_keys(g)) continue;
+      u32 a[4];
+      a_of(g, a);
       const ptx::SharedPlace values =
           ptx::shared_place(entry_.value(held(16 * g + lane % 16)) + 2 * column + lane / 16 * 16);
       WEFT_UNROLL
-      for (int n = 0; n < kSlice; n += 16) {
+      for (int n = 0; n < 8 * kFragments; n += 16) {
         u32 b[4];
         ptx::ldmatrix_x4_trans(b, values + 2 * n);
-        tile::multiply<T>(outputs[n / 8], probabilities[g], b[0], b[1]);
-        tile::multiply<T>(outputs[n / 8 + 1], probabilities[g], b[2], b[3]);
+        WEFT_UNROLL
+        for (u32& pair : b) pair = change(pair);
+        tile::multiply<T>(outputs[n / 8], a, b[0], b[1]);
+        tile::multiply<T>(outputs[n / 8 + 1], a, b[2], b[3]);
       }
     }
+  }
+
+  // Both halves of those elements that are not finite.
+  WEFT_INLINE static u32 not_finite(u32 pair) {
+    constexpr u32 kExponent = kIsBf16<T> ? 0x7f80 : 0x7c00;
+    return ((pair & kExponent) == kExponent ? 0xffffu : 0u) | ((pair >> 16 & kExponent) == kExponent ? ~0xffffu : 0u);
+  }
+
+  WEFT_INLINE static void copy(const u32 (&from)[4], u32 (&to)[4]) {
+    WEFT_UNROLL
+    for (int i = 0; i < 4; ++i) to[i] = from[i];
+  }
+
+  // Columns of a state, from `column` on.
+  WEFT_INLINE void multiply_values(const u32 (&probabilities)[kGroups][4], int column, PhaseCells<Cell> states) const {
+    float outputs[kSlice / 8][4] = {};
+    multiply_slice([&](int g, u32(&a)[4]) { copy(probabilities[g], a); }, [](u32 pair) { return pair; }, column,
+                   outputs);
+    bool are_finite = true;
+    WEFT_UNROLL
+    for (int f = 0; f < kSlice / 8; ++f) WEFT_UNROLL
+    for (int i = 0; i < 4; ++i) are_finite = are_finite && ptx::absolute(outputs[f][i]) <= 3.4028235e38f;
+    if (ptx::ballot(!are_finite) == 0) return write_outputs(outputs, column, states);
+    WEFT_NO_UNROLL
+    for (int n = column; n < column + kSlice; n += 16) contain(probabilities, n, states);
+  }
+
+  // The same of 16 columns where some output is not finite, as 0 times a value that is not is NaN: a row that sees no
+  // such value gets what the finite ones give.
+  WEFT_INLINE void contain(const u32 (&probabilities)[kGroups][4], int column, PhaseCells<Cell> states) const {
+    const auto of_row = [&](int g, u32(&a)[4]) { copy(probabilities[g], a); };
+    u32 reached = 0;  // bit 4f + i: the row sees such a value
+    {
+      const int half = ptx::opaque(0);
+      const Seen seen[2] = {seen_by(half), seen_by(half + 1)};
+      float values[2][4] = {};
+      multiply_slice(
+          [&](int g, u32(&a)[4]) {
+            WEFT_UNROLL
+            for (int i = 0; i < 4; ++i) {
+              const int key = 16 * ptx::opaque(g) + i / 2 * 8 + tile::fragment_column();
+              a[i] = tile::pack<T>(seen[i % 2].has(key) ? 1.f : 0.f, seen[i % 2].has(key + 1) ? 1.f : 0.f);
+            }
+          },
+          [](u32 pair) { return not_finite(pair) & tile::pack<T>(1.f, 1.f); }, column, values);
+      WEFT_UNROLL
+      for (int f = 0; f < 2; ++f) WEFT_UNROLL
+      for (int i = 0; i < 4; ++i) reached |= values[f][i] > 0.f ? 1u << (4 * f + i) : 0;
+    }
+    float all[2][4] = {}, finite[2][4] = {};
+    multiply_slice(
+        of_row, [](u32 pair) { return pair; }, column, all);
+    multiply_slice(
+        of_row, [](u32 pair) { return pair & ~not_finite(pair); }, column, finite);
+    WEFT_UNROLL
+    for (int f = 0; f < 2; ++f) WEFT_UNROLL
+    for (int i = 0; i < 4; ++i) all[f][i] = (reached >> (4 * f + i) & 1) != 0 ? all[f][i] : finite[f][i];
+    write_outputs(all, column, states);
+  }
+
+  template <int kFragments>
+  WEFT_INLINE void write_outputs(const float (&outputs)[kFragments][4], int column, PhaseCells<Cell> states) const {
     WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int i = tile::fragment_row(half);
       if (i >= num_rows_) break;
       WEFT_UNROLL
-      for (int f = 0; f < kSlice / 8; ++f) {
+      for (int f = 0; f < kFragments; ++f) {
         const float two[2] = {outputs[f][2 * half], outputs[f][2 * half + 1]};
         Edge::write(state_of(states, i) + column + 8 * f + tile::fragment_column(), two, states.phase);
       }
