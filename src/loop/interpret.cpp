@@ -223,12 +223,11 @@ void Interpreter::run(const Body& body) {
         break;
       }
       case Stmt::Kind::store: {
-        const double value = real(stmt.value);
-        double* target = element(stmt.name, stmt.indices, true);
-        if (target == nullptr)
-          fail_at("", stmt.name, stmt.indices);
+        // As in the code, a value that has no place is not computed, so that nothing in it fails.
+        if (double* target = element(stmt.name, stmt.indices, true); target != nullptr)
+          *target = real(stmt.value);
         else
-          *target = value;
+          fail_at("", stmt.name, stmt.indices);
         break;
       }
       case Stmt::Kind::condition:

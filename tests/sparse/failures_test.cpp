@@ -125,6 +125,17 @@ TEST(Failures, AreRefusedBeforeARunWhereTheyAreCertain) {
   }
 }
 
+// What would be written there is not computed: its divisions do not fail, at any stage.
+TEST(Failures, OfWritesLeaveOutTheirValues) {
+  constexpr const char* kMoved =
+      "program moved(n):\n  N = dense_fixed(n)\n  X = buffer(N): int32\n"
+      "  Y = buffer(N): int32\n  iterate move(N) \"S\" as (i):\n    Y[i + 1] = 6 // X[i]\n";
+  std::vector<int32_t> x = {1, 2, 0}, y = {7, 7, 7};
+  const RunArguments arguments{.buffers = {{"X", {x.data(), DType::int32, {3}}}, {"Y", {y.data(), DType::int32, {3}}}}};
+  expect_failure(kMoved, "", arguments, "iteration 'move' writes 'Y' at (3 or beyond)");
+  EXPECT_EQ(y, (std::vector<int32_t>{7, 6, 3}));
+}
+
 // A primitive that changes sums says that it does not know whether they are there.
 TEST(Failures, PrimitivesAskForWritesThatAreThere) {
   for (const char* line : {"atomic(into)", "cache_write(into.b, register)"}) {
