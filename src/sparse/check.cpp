@@ -29,7 +29,7 @@ std::vector<double> values_of(const TensorView& tensor) {
   return values;
 }
 
-loop::Memory interpret_operator(const Operator& op, const RunArguments& arguments, Stage stage) {
+loop::Memory memory_of(const Operator& op, const RunArguments& arguments) {
   const Compilation& made = op.impl().made;
   Bound bound;
   bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, bound);
@@ -62,6 +62,11 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
     else
       memory.buffers[buffer.name] = values_of(arguments.buffers.at(buffer.name));
   }
+  return memory;
+}
+
+void interpret_operator(const Operator& op, Stage stage, loop::Memory& memory) {
+  const Compilation& made = op.impl().made;
   const bool has_preprocess = !made.parts.preprocess.iterations.empty();
   if (stage == Stage::source) interpret(made.source, memory);
   if (stage == Stage::one) interpret(made.stage1, memory);
@@ -69,6 +74,11 @@ loop::Memory interpret_operator(const Operator& op, const RunArguments& argument
   if (stage == Stage::two) interpret(made.compute2, memory);
   if (stage == Stage::three && has_preprocess) interpret(made.stage1, made.preprocess3, memory);
   if (stage == Stage::three) interpret(made.stage1, made.compute3, memory);
+}
+
+loop::Memory interpret_operator(const Operator& op, const RunArguments& arguments, Stage stage) {
+  loop::Memory memory = memory_of(op, arguments);
+  interpret_operator(op, stage, memory);
   return memory;
 }
 

@@ -13,8 +13,10 @@ namespace weft::sparse {
 
 enum class Stage { source, one, two, three };  // source: without its schedule
 
-// Runs the program of one stage in double, preprocessing first, on the values of the arguments' tensors. What the
-// program fills itself begins as NaN, so do `outputs`.
+// The values of the arguments' tensors, and the arrays of their structures; what the program fills itself is NaN.
+loop::Memory memory_of(const Operator& op, const RunArguments& arguments);
+// Runs the program of one stage in double, preprocessing first. Throws what `run` would, at its end.
+void interpret_operator(const Operator& op, Stage stage, loop::Memory& memory);
 loop::Memory interpret_operator(const Operator& op, const RunArguments& arguments, Stage stage);
 
 // What a run of the unscheduled program is: the caller's buffers with the lengths of their chains of axes, arithmetic

@@ -3,13 +3,20 @@
 #include <cstring>
 
 #include "sparse/bind.h"
+#include "sparse/failures.h"
 #include "sparse/interpret.h"
 #include "sparse/operator.h"
 #include "tests/sparse/random/compiled.h"
+#include "weft/error.h"
 
 namespace weft::sparse::random {
+namespace {
 
-Bench::Bench(const Case& c, const Operator& op, const Make& make) : case_(c) {
+constexpr uint64_t kNone = UINT64_MAX;
+
+}  // namespace
+
+Bench::Bench(const Case& c, const Operator& op, const Make& make) : case_(c), declared_(op.impl().made.stage1) {
   const Compilation& made = op.impl().made;
   const Inputs inputs(c.program);
   const RunArguments arguments = inputs.arguments();
@@ -20,12 +27,13 @@ Bench::Bench(const Case& c, const Operator& op, const Make& make) : case_(c) {
   bind_rows(made.compute2, bound);
   const loop::Names own = made_here(made.stage1);
   bind_buffers(made.stage1, arguments.buffers, own, bound);
-  scalars_ = bound.numbers.scalars;
-  reals_ = bound.numbers.reals;
+  numbers_ = bound.numbers;
   if (!made.preprocess3.function.body.empty()) functions_.push_back(&made.preprocess3.function);
   if (!made.compute3.function.body.empty()) functions_.push_back(&made.compute3.function);
   for (const loop::Function* function : functions_) {
-    num_failures_ = std::max(num_failures_, loop::failures_of(*function).size());
+    const size_t num_failures = loop::failures_of(*function).size();
+    failed_[function->name] =
+        reinterpret_cast<uint64_t*>(make("failures of " + function->name, num_failures * sizeof(uint64_t)));
     for (const loop::Buffer& buffer : function->buffers) {
       if (arrays_.contains(buffer.name)) continue;
       const auto count = static_cast<size_t>(evaluate(buffer.size, bound.numbers));
@@ -36,13 +44,13 @@ Bench::Bench(const Case& c, const Operator& op, const Make& make) : case_(c) {
       arrays_[buffer.name] = std::move(array);
     }
   }
-  failed_ = reinterpret_cast<uint64_t*>(make("failures", num_failures_ * sizeof(uint64_t)));
 }
 
 void Bench::restore() {
   for (auto& [name, array] : arrays_)
     if (!array.start.empty()) std::memcpy(array.data, array.start.data(), array.start.size());
-  std::fill_n(failed_, num_failures_, UINT64_MAX);
+  for (const loop::Function* function : functions_)
+    std::fill_n(failures_of(*function), loop::failures_of(*function).size(), kNone);
 }
 
 std::vector<void*> Bench::buffers_of(const loop::Function& function) const {
@@ -53,15 +61,28 @@ std::vector<void*> Bench::buffers_of(const loop::Function& function) const {
 
 std::vector<long long> Bench::scalars_of(const loop::Function& function) const {
   std::vector<long long> list;
-  for (const std::string& scalar : function.scalars) list.push_back(scalars_.at(scalar));
-  for (const std::string& real : function.reals) list.push_back(std::bit_cast<long long>(reals_.at(real)));
+  for (const std::string& scalar : function.scalars) list.push_back(numbers_.scalars.at(scalar));
+  for (const std::string& real : function.reals) list.push_back(std::bit_cast<long long>(numbers_.reals.at(real)));
   return list;
 }
 
+std::string Bench::failure() const {
+  try {
+    for (const loop::Function* function : functions_) {
+      FailureLog log(declared_, numbers_);
+      const std::vector<loop::Failure> failures = loop::failures_of(*function);
+      for (size_t f = 0; f < failures.size(); ++f)
+        if (const uint64_t number = failures_of(*function)[f]; number != kNone) log.add(failures[f], number);
+      log.raise();
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
 Problem Bench::problem_of(const Results& want) const {
-  const bool failed = std::any_of(failed_, failed_ + num_failures_, [](uint64_t n) { return n != UINT64_MAX; });
-  if (failed != want.fails) return {failed ? "fails" : "no error", "the run"};
-  if (failed) return {};
+  if (Problem problem = failure_problem(case_, want, failure())) return problem;
   for (const auto& [buffer, values] : want.values) {
     const auto array = arrays_.find(buffer);
     if (array == arrays_.end()) continue;  // the program does not name it

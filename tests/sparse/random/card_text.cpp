@@ -84,7 +84,7 @@ Problem run_case(const Case& c, const Operator& op, const std::vector<Loaded>& k
       for (void* buffer : bench.buffers_of(*kernel.function)) arguments.push_back(reinterpret_cast<long long>(buffer));
       for (const long long scalar : bench.scalars_of(*kernel.function)) arguments.push_back(scalar);
       if (!loop::failures_of(*kernel.function).empty())
-        arguments.push_back(reinterpret_cast<long long>(bench.failures_of_run()));
+        arguments.push_back(reinterpret_cast<long long>(bench.failures_of(*kernel.function)));
       const simt::CardShape shape = shapes_of(kernel.body)[is_large ? 1 : 0];
       simt::card_shape = shape;
       simt::Launch launch;

@@ -175,19 +175,29 @@ namespace {
 Problem interpreted_stage(const Case& c, const Operator& op, const Results& want, Stage stage) {
   const Inputs inputs(c.program);
   const std::string where = stage == Stage::source ? "the program" : fmt::format("stage {}", int(stage));
-  Problem problem = tried([&]() -> Problem {
-    const loop::Memory memory = interpret_operator(op, inputs.arguments(), stage);
-    if (want.fails) return {"no error", where};
+  return tried([&]() -> Problem {
+    loop::Memory memory = memory_of(op, inputs.arguments());
+    std::string said;
+    try {
+      interpret_operator(op, stage, memory);
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    if (Problem problem = failure_problem(c, want, said)) return {problem.kind, where + ": " + problem.what};
     for (const auto& [buffer, values] : want.values)
       if (const std::string text = difference(buffer, memory.buffers.at(buffer), values); !text.empty())
         return {"wrong", fmt::format("{}: {}", where, text)};
     return {};
   });
-  if (problem.kind == "refused") problem = want.fails ? Problem{} : Problem{"fails", problem.what};
-  return problem;
 }
 
 }  // namespace
+
+Problem failure_problem(const Case& c, const Results& want, const std::string& said) {
+  const std::string wrong = wrong_failure(c.program, want, said, c.has("decompose_format"));
+  if (wrong.empty()) return {};
+  return {said.empty() ? "no error" : want.failures.empty() ? "fails" : "another failure", wrong};
+}
 
 Problem accepted(const Case& c, std::unique_ptr<Operator>* made) {
   Problem problem = tried([&]() -> Problem {

@@ -50,6 +50,8 @@ std::vector<double> numbers_of(const char* bytes, size_t count, const std::strin
 Operator compiled_text(const Case& c);
 // Where buffers hold something else than they should: "" or the first of them.
 std::string difference(const std::string& buffer, const std::vector<double>& got, const std::vector<Number>& want);
+// What is wrong with the error of a run, which said this; "": it did not fail.
+Problem failure_problem(const Case& c, const Results& want, const std::string& said);
 // What a call throws, or is ended by: Error is "refused", whatever else is wrong.
 Problem tried(const std::function<Problem()>& call);
 // Whether the schedule is accepted: "refused" is Error, all else is wrong; "breaks rules" is refused by the net behind
@@ -70,7 +72,8 @@ struct Tally {
   };
   std::map<std::string, Count> primitives = {};
   int64_t num_cases = 0;
-  void add_case(const Case& c);  // one that has run
+  int64_t num_dividing = 0, num_missing = 0;  // those that divide by 0, and that write where a buffer stores nothing
+  void add_case(const Case& c);               // one that has run
   Count all() const;
   std::string text() const;
 };

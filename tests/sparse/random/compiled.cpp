@@ -39,7 +39,7 @@ class GuardedMemory {
 void run_phases(Bench& bench, const Module& module, const Team& team) {
   for (const loop::Function* function : bench.functions()) {
     std::vector<void*> buffers = bench.buffers_of(*function);
-    buffers.push_back(bench.failures_of_run());
+    buffers.push_back(bench.failures_of(*function));
     const std::vector<long long> scalars = bench.scalars_of(*function);
     const std::vector<loop::Phase> phases = loop::split_phases(*function);
     for (size_t p = 0; p < phases.size(); ++p) {

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "loop/interpret.h"
 #include "tests/sparse/random/case.h"
 
 namespace weft::sparse::random {
@@ -26,24 +27,25 @@ class Bench {
   // Of a function: its buffers, as the code takes them; its scalars, real ones as the bits of a double.
   std::vector<void*> buffers_of(const loop::Function& function) const;
   std::vector<long long> scalars_of(const loop::Function& function) const;
-  uint64_t* failures_of_run() const { return failed_; }
+  // A number for each of its failures.
+  uint64_t* failures_of(const loop::Function& function) const { return failed_.at(function.name); }
   // In the order in which they run.
   const std::vector<const loop::Function*>& functions() const { return functions_; }
   // What is wrong with what a run has left.
   Problem problem_of(const Results& want) const;
 
  private:
+  std::string failure() const;  // what the run's error says; "": none
   struct Array {
     char* data = nullptr;
     std::vector<char> start = {};
   };
   const Case& case_;
-  std::map<std::string, int64_t> scalars_;
-  std::map<std::string, double> reals_;
+  const Declarations& declared_;
+  loop::Memory numbers_;
   std::map<std::string, Array> arrays_;
   std::vector<const loop::Function*> functions_;
-  uint64_t* failed_ = nullptr;  // a number for each that may fail, of any function
-  size_t num_failures_ = 0;
+  std::map<std::string, uint64_t*> failed_;  // by function
 };
 
 }  // namespace weft::sparse::random

@@ -267,7 +267,7 @@ ProgramDef program_of_expressions(Random& random) {
       one.iterations = {it};
       one.iterations[0].body = {store};
       try {
-        if (results_of(one).fails) continue;
+        if (!results_of(one).failures.empty()) continue;
       } catch (const Unusable&) {
         continue;
       }

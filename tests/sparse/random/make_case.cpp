@@ -23,7 +23,7 @@ std::string Tally::text() const {
   };
   for (const auto& [primitive, count] : primitives) add(primitive, count);
   add("all", all());
-  return text;
+  return text + fmt::format("{} cases divide by 0, {} write where nothing is stored\n", num_dividing, num_missing);
 }
 
 void Tally::add_case(const Case& c) {
@@ -32,6 +32,9 @@ void Tally::add_case(const Case& c) {
     for (const Line& line : *lines) names.insert(line.primitive);
   for (const std::string& name : names) ++primitives[name].cases;
   ++num_cases;
+  const Results results = results_of(c.program);
+  num_dividing += results.divides_by_zero() ? 1 : 0;
+  num_missing += !results.failures.empty() && !results.divides_by_zero() ? 1 : 0;
 }
 
 namespace {
@@ -80,7 +83,7 @@ class Drawing {
 
 MadeCase make_case(Random& random, Tally& tally, const std::string& name) {
   MadeCase made;
-  made.c.program = make_program(random, {.may_fail = random.chance(8)});
+  made.c.program = make_program(random, {.may_fail = random.chance(15)});
   made.c.program.name = name;
   Drawing drawing(random, tally, made);
   made.problem = drawing.compiles();

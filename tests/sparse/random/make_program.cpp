@@ -414,6 +414,10 @@ class ProgramMaker {
   }
 
   Term make_leaf(char type) {
+    if (options_.may_fail && random_.chance(30)) {
+      const Term division = make_division();
+      return type == 'r' ? operation("real", {division}) : division;
+    }
     const int64_t choice = random_.below(100);
     if (type == 'r' && choice < 15 && !program_.reals.empty()) return name(any_of(program_.reals), 'r');
     if (type == 'r') return choice < 80 ? make_load('r') : make_real_literal();
@@ -435,6 +439,13 @@ class ProgramMaker {
 
   // Divided by one that may be 0.
   Term by_parameter(const Term& x) { return operation(random_.pick({"//", "%"}), {x, name(any_of(program_.params))}); }
+
+  // By a loaded number, which is 0 or below at some of the points.
+  Term make_division() {
+    const Term x = random_.chance(60) ? make_load('i') : name(random_.pick(it_.iterators));
+    const Term y = make_load('i');
+    return operation(random_.pick({"//", "%"}), {x, y});
+  }
 
   // Something of 0 to length - 1, mostly.
   Term make_index(int64_t length) {
@@ -560,7 +571,7 @@ ProgramDef make_program(Random& random, const ProgramOptions& options) {
       ProgramDef program = ProgramMaker(random, options).make();
       show_unread(program);
       fill_outputs(program, random);
-      if (results_of(program).fails && !options.may_fail) continue;
+      if (!results_of(program).failures.empty() && !options.may_fail) continue;
       return program;
     } catch (const Unusable&) {
     }

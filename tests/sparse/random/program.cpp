@@ -240,6 +240,19 @@ class Evaluation {
       iterators.push_back(it.iterators[a]);
     }
     iterators_.clear();
+    std::map<const Term*, Failures::Division> divisions;
+    meaning_.fails = [&](const Term& division) {
+      Failures::Division& found = divisions[&division];
+      found.iterators.clear();
+      std::vector<int64_t> at;
+      for (const std::string& name : names_in_order(division)) {
+        const auto iterator = iterators_.find(name);
+        if (iterator == iterators_.end()) continue;  // a parameter
+        found.iterators.push_back(name);
+        at.push_back(iterator->second);
+      }
+      found.at.insert(std::move(at));
+    };
     std::vector<const Term*> where;  // init has no iterators of reductions
     for (const Term& condition : it.where) {
       bool known = true;
@@ -250,32 +263,29 @@ class Evaluation {
     }
     walk(program_, axes, false, [&](const std::vector<int64_t>& at) {
       for (size_t a = 0; a < at.size(); ++a) iterators_[iterators[a]] = at[a];
-      try {
-        for (const Term* condition : where)
-          if (value_of(*condition, meaning_).value == 0) return;
-      } catch (const Fails&) {
-        results_.fails = true;
-        return;
-      }
-      for (const StoreDef& store : is_init ? it.init : it.body) compute(store);
+      for (const Term* condition : where)
+        if (value_of(*condition, meaning_).value == 0) return;
+      for (const StoreDef& store : is_init ? it.init : it.body) compute(it.name, store);
     });
+    for (auto& [term, division] : divisions) results_.failures[it.name].divisions.push_back(std::move(division));
   }
 
-  void compute(const StoreDef& store) {
-    try {
-      std::vector<int64_t> at;
-      for (const Term& index : store.indices) at.push_back(static_cast<int64_t>(value_of(index, meaning_).value));
-      const Number value = value_of(store.value, meaning_);
-      const BufferDef& buffer = program_.buffer(store.buffer);
-      if (buffer.dtype == "int32" && std::fabs(value.value) > INT32_MAX) throw Unusable("more than int32 holds");
-      Number* target = memory_.at(store.buffer).find(at);
-      if (target == nullptr)
-        results_.fails = true;
-      else
-        *target = stored(value, buffer.dtype, buffers_in(store.value).contains(store.buffer));
-    } catch (const Fails&) {
-      results_.fails = true;
-    }
+  void compute(const std::string& iteration, const StoreDef& store) {
+    std::vector<int64_t> at;
+    for (const Term& index : store.indices) at.push_back(static_cast<int64_t>(value_of(index, meaning_).value));
+    Number* target = memory_.at(store.buffer).find(at);
+    if (target == nullptr) return fail_at(iteration, store.buffer, std::move(at));
+    const Number value = value_of(store.value, meaning_);
+    const BufferDef& buffer = program_.buffer(store.buffer);
+    if (buffer.dtype == "int32" && std::fabs(value.value) > INT32_MAX) throw Unusable("more than int32 holds");
+    *target = stored(value, buffer.dtype, buffers_in(store.value).contains(store.buffer));
+  }
+
+  void fail_at(const std::string& iteration, const std::string& buffer, std::vector<int64_t> at) {
+    const std::vector<std::string>& axes = program_.buffer(buffer).axes;
+    for (size_t d = 0; d < at.size(); ++d) at[d] = std::clamp<int64_t>(at[d], -1, program_.axis(axes[d]).length);
+    const auto [least, is_new] = results_.failures[iteration].writes.emplace(buffer, at);
+    if (!is_new) least->second = std::min(least->second, at);
   }
 
   const ProgramDef& program_;

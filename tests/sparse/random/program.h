@@ -91,10 +91,28 @@ std::string lower_case(std::string name);
 // The coordinates of what axes store, in the order of storage; a place that is not used has a -1.
 std::vector<std::vector<int64_t>> places_of(const ProgramDef& program, const std::vector<std::string>& axes);
 
-struct Results {
-  std::map<std::string, std::vector<Number>> values = {};  // of the caller's buffers
-  bool fails = false;                                      // it writes what is absent, or divides by zero
+// What a run of one iteration has to fail for.
+struct Failures {
+  // A division by 0: its iterators in the order in which they stand in it, and their coordinates wherever it fails.
+  struct Division {
+    std::vector<std::string> iterators = {};
+    std::set<std::vector<int64_t>> at = {};
+  };
+  std::vector<Division> divisions = {};
+  // The least place that is written and not stored, by buffer: -1 is all below 0, the axis' length all beyond.
+  std::map<std::string, std::vector<int64_t>> writes = {};
 };
+
+struct Results {
+  // Of the caller's buffers, when the run has come to its end: a division by 0 is 0, what is not stored is not written.
+  std::map<std::string, std::vector<Number>> values = {};
+  std::map<std::string, Failures> failures = {};  // by iteration; none: the run does not fail
+  bool divides_by_zero() const;
+};
+// Whether a run's error is the right one: that of the first iteration by name, a division before a write, at its least
+// coordinates. "" where it is; `message` is "" where the run does not fail. `in_formats`: formats compute it, each with
+// names and coordinates of its own, so that the error names one of the iterations.
+std::string wrong_failure(const ProgramDef& program, const Results& want, const std::string& message, bool in_formats);
 // Throws Unusable where the program has no result to be compared: numbers too large, elements that nobody set, what
 // rounding decides.
 Results results_of(const ProgramDef& program);

@@ -37,6 +37,8 @@ inline void expect_all_accepted(const Tally& tally) {
     const auto found = tally.primitives.find(primitive);
     EXPECT_GE(found == tally.primitives.end() ? 0 : found->second.cases, 1) << "cases with " << primitive;
   }
+  EXPECT_GE(tally.num_dividing, 1) << "cases that divide by 0";
+  EXPECT_GE(tally.num_missing, 1) << "cases that write where nothing is stored";
 }
 
 class Findings {

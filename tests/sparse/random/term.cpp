@@ -139,6 +139,15 @@ std::set<std::string> buffers_in(const Term& term) {
   return names;
 }
 
+std::vector<std::string> names_in_order(const Term& term) {
+  if (term.kind == Term::Kind::name) return {term.name};
+  std::vector<std::string> names;
+  for (const Term& operand : term.operands)
+    for (const std::string& name : names_in_order(operand))
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  return names;
+}
+
 namespace {
 
 constexpr double kMostReal = 1e9, kMostInteger = 1e15;  // magnitudes beyond are unusable
@@ -170,7 +179,13 @@ Number value_of(const Term& term, const Meaning& meaning) {
       const bool holds = x[0].value != 0, stops = (symbol == "and" && !holds) || (symbol == "or" && holds);
       for (size_t i = 1; i < term.operands.size() && !stops; ++i)
         if (symbol != "select" || holds == (i == 1)) x[i] = value_of(term.operands[i], meaning);
-      value = result_of(*term.op, x);
+      try {
+        value = result_of(*term.op, x);
+      } catch (const Fails&) {
+        if (!meaning.fails) throw;
+        meaning.fails(term);
+        value = number(0);
+      }
       break;
     }
   }

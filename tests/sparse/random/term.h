@@ -57,8 +57,9 @@ Term load(std::string buffer, std::vector<Term> indices, char type);
 Term operation(std::string_view symbol, std::vector<Term> operands);
 
 std::string to_text(const Term& term);
-std::set<std::string> names_in(const Term& term);    // variables
-std::set<std::string> buffers_in(const Term& term);  // that it loads from
+std::set<std::string> names_in(const Term& term);           // variables
+std::vector<std::string> names_in_order(const Term& term);  // each where it stands first
+std::set<std::string> buffers_in(const Term& term);         // that it loads from
 
 // What says nothing: a value that not every type holds, an element that nobody set, what rounding decides.
 struct Unusable : std::runtime_error {
@@ -72,6 +73,8 @@ struct Fails : std::runtime_error {
 struct Meaning {
   std::function<double(const std::string& variable)> variable;
   std::function<Number(const std::string& buffer, const std::vector<int64_t>& at)> load;
+  // Told of a division by 0, whose value then is 0; without it, Fails is thrown.
+  std::function<void(const Term& division)> fails = {};
 };
 Number value_of(const Term& term, const Meaning& meaning);
 
