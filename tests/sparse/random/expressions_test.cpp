@@ -10,8 +10,6 @@
 #include "loop/interpret.h"
 #include "loop/linear.h"
 #include "loop/parse.h"
-#include "tests/sparse/random/case.h"
-#include "tests/sparse/random/compiled.h"
 #include "tests/sparse/random/make_program.h"
 #include "tests/sparse/random/number.h"
 #include "tests/support/sanitizers.h"
@@ -218,97 +216,6 @@ TEST(RandomExpressions, HaveTheirValueInEveryForm) {
     for (const Term& condition : small.conditions) known += "\nwhere " + to_text(condition);
     ADD_FAILURE() << to_text(small.term) << known << "\n" << tried_problem_of(small, seeds[i]) << "\n" << only_case(i);
     ++failures;
-  }
-}
-
-// ---------------------------------------------------------------- compiled
-
-constexpr int64_t kIterations = 20, kStores = 50;
-
-// A program of a thousand expressions: Z[c, i, j] of the c-th, over integers and reals.
-ProgramDef program_of_expressions(Random& random) {
-  const int64_t n = random.between(1, 7);
-  ProgramDef program{.name = "p0", .params = {{"n", n}, {"m", random.between(1, 9)}}};
-  program.axes = {{.name = "I", .length = n, .length_text = "n"},
-                  {.name = "J", .length = 4, .length_text = "4"},
-                  {.name = "C", .length = kIterations * kStores, .length_text = std::to_string(kIterations * kStores)},
-                  {.name = "S", .length = 6, .length_text = "6"}};
-  const auto add = [&](const char* name, std::vector<std::string> axes, const char* dtype) {
-    BufferDef buffer{.name = name, .axes = std::move(axes), .dtype = dtype};
-    buffer.values.resize(places_of(program, buffer.axes).size());
-    for (double& value : buffer.values) value = static_cast<double>(random.between(-4, 4));
-    program.buffers.push_back(std::move(buffer));
-  };
-  add("P", {"I"}, "int32");
-  add("Q", {"S"}, "int64");
-  add("X", {"S"}, "fp32");
-  add("Z", {"C", "I", "J"}, "int64");
-  add("Y", {"C", "I", "J"}, "fp32");
-  const std::function<Term(char)> leaf = [&](char type) {
-    const int64_t choice = random.below(100);
-    if (type == 'r' && choice < 60) return load("X", {leaf('i')}, 'r');
-    if (type == 'r') return real_literal(static_cast<double>(random.between(-4, 4)));
-    if (choice < 12) return load(random.pick({"P", "Q"}), {leaf('i')}, 'i');
-    if (choice < 65) return name(random.pick({"i", "j", "n", "m"}));
-    return literal(random.chance(5) ? random.pick({70000, -65536, 1000003}) : random.between(-9, 9));
-  };
-  ProgramDef one = program;  // of the first expression alone
-  one.axes[2].length = 1;
-  for (BufferDef& buffer : one.buffers) buffer.values.resize(places_of(one, buffer.axes).size());
-  int64_t next = 0;
-  for (int64_t f = 0; f < kIterations; ++f) {
-    IterationDef it{.name = fmt::format("f{}", f), .axes = {"I", "J"}, .kinds = "SS", .iterators = {"i", "j"}};
-    if (random.chance(40))
-      it.where.push_back(operation("<", {name(random.pick({"i", "j"})), literal(random.between(1, 5))}));
-    for (int64_t s = 0; s < kStores;) {
-      const bool real = random.chance(25);
-      StoreDef store{real ? "Y" : "Z", {literal(0), name("i"), name("j")}};
-      store.value = make_term(random, real ? 'r' : 'i', static_cast<int>(random.between(1, 3)), leaf);
-      one.iterations = {it};
-      one.iterations[0].body = {store};
-      try {
-        if (!results_of(one).failures.empty()) continue;
-      } catch (const Unusable&) {
-        continue;
-      }
-      store.indices[0] = literal(next++);
-      it.body.push_back(std::move(store));
-      ++s;
-    }
-    program.iterations.push_back(std::move(it));
-  }
-  return program;
-}
-
-// A part of the stores that has something wrong, halved as long as one half has.
-Case narrowed(Case c) {
-  for (bool smaller = true; smaller;) {
-    smaller = false;
-    size_t count = 0;
-    for (const IterationDef& it : c.program.iterations) count += it.body.size();
-    for (const bool first : {true, false}) {
-      Case half = c;
-      size_t number = 0;
-      for (IterationDef& it : half.program.iterations)
-        std::erase_if(it.body, [&](const StoreDef&) { return (number++ < count / 2) != first; });
-      std::erase_if(half.program.iterations, [](const IterationDef& it) { return it.body.empty(); });
-      if (count < 2 || !compiled(half)) continue;
-      c = half;
-      smaller = true;
-      break;
-    }
-  }
-  return c;
-}
-
-TEST(RandomExpressions, CompiledHaveTheirValue) {
-  const std::vector<uint64_t> seeds = case_seeds(testing::kUnderSanitizer ? 0 : 1);
-  for (size_t i = 0; i < seeds.size() && !HasFailure(); ++i) {
-    Random random(seeds[i]);
-    const Case c{.program = program_of_expressions(random)};
-    if (!compiled(c)) continue;
-    const Case small = shrunk(narrowed(c), compiled, 60);
-    ADD_FAILURE() << report(small, compiled(small)) << only_case(i);
   }
 }
 
