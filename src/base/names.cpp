@@ -1,5 +1,7 @@
 #include "base/names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -26,6 +28,10 @@ const std::string& nearest_name(std::string_view name, const std::vector<std::st
   return *std::min_element(known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
     return edit_distance(name, a) < edit_distance(name, b);
   });
+}
+
+std::string counted(int64_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {

@@ -1,6 +1,7 @@
 // Lists of names, and the nearest right name for a wrong one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,9 @@ namespace weft {
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 // The nearest of `known`, near or not; `known` is not empty.
 const std::string& nearest_name(std::string_view name, const std::vector<std::string>& known);
+
+// "1 file", "3 files".
+std::string counted(int64_t number, std::string_view noun);
 
 // "a, b, c": what `text_of` makes of each item.
 template <class List, class Text>

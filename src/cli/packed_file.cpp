@@ -1,5 +1,7 @@
 #include "cli/packed_file.h"
 
+#include <filesystem>
+
 #include "base/check.h"
 
 #if defined(WEFT_HAVE_ZLIB)
@@ -12,6 +14,9 @@
 namespace weft::cli {
 
 std::string read_packed_file(const std::string& path) {
+  std::error_code ignored;
+  check(!std::filesystem::is_directory(path, ignored), ErrorCode::io_error, "'{}': is a folder; a file is expected",
+        path);
 #if defined(WEFT_HAVE_ZLIB)
   gzFile file = gzopen(path.c_str(), "rb");
   check(file != nullptr, ErrorCode::io_error, "'{}': cannot be opened; is the path right?", path);

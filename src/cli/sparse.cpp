@@ -33,6 +33,7 @@ struct SparseOptions {
   bool run = false, check = false, sum_duplicates = false, pattern = false, tune = false;
   int seconds = 45;
   uint64_t seed = 0;
+  bool has_seconds = false, has_seed = false;  // that are given
 };
 
 // "NAME=value" of an option that may stand several times, each name once.
@@ -87,8 +88,11 @@ void read_files(const SparseOptions& options, const sparse::Stage1& program, Spa
   const std::map<std::string, std::string> matrices = by_name("--matrix", options.matrices);
   for (const auto& [axis, path] : matrices) {
     does_not_fit("--matrix", axis, path);
-    run.matrices.push_back(read_matrix_option(
-        program, axis, path, {.sum_duplicates = options.sum_duplicates, .places_alone = options.pattern}));
+    run.matrices.push_back(read_matrix_option(program, axis, path,
+                                              {.sum_duplicates = options.sum_duplicates,
+                                               .places_alone = options.pattern,
+                                               .set = run.set,
+                                               .is_run = options.run}));
     stop_if_interrupted();
   }
   for (const auto& [axis, files] : by_name("--structure", options.structures)) {
@@ -99,9 +103,12 @@ void read_files(const SparseOptions& options, const sparse::Stage1& program, Spa
     if (is_of_arrays(files))
       run.arrays.emplace(axis, read_axis_arrays(program, axis, files));
     else
-      run.matrices.push_back(read_matrix_option(
-          program, axis, files,
-          {.sum_duplicates = options.sum_duplicates, .places_alone = true, .option = "--structure"}));
+      run.matrices.push_back(read_matrix_option(program, axis, files,
+                                                {.sum_duplicates = options.sum_duplicates,
+                                                 .places_alone = true,
+                                                 .option = "--structure",
+                                                 .set = run.set,
+                                                 .is_run = options.run}));
     stop_if_interrupted();
   }
 }
@@ -176,21 +183,33 @@ void compile_and_run(const SparseOptions& options, const sparse::Program& progra
 }
 
 void sparse_verb(const SparseOptions& options, const Context& context) {
-  for (const auto& [given, option] : {std::pair(options.check, "--check"),
-                                      {!options.inputs.empty(), "--input"},
-                                      {!options.structures.empty(), "--structure"},
-                                      {!options.outputs.empty(), "--out"}})
-    if (given && !options.run) throw UsageError(fmt::format("{} is for --run", option));
+  const bool has_matrix = !options.matrices.empty(), has_structure = !options.structures.empty();
+  const struct {
+    bool given;
+    const char* option;
+    bool fits;
+    const char* with;
+  } needs[] = {{options.check, "--check", options.run, "--run"},
+               {!options.inputs.empty(), "--input", options.run, "--run"},
+               {has_structure, "--structure", options.run, "--run"},
+               {!options.outputs.empty(), "--out", options.run, "--run"},
+               {options.has_seed, "--seed", options.run, "--run"},
+               {options.has_seconds, "--seconds", options.tune, "--tune"},
+               {options.pattern, "--pattern", has_matrix, "--matrix"},
+               {options.sum_duplicates, "--sum-duplicates", has_matrix || has_structure, "--matrix and --structure"}};
+  for (const auto& need : needs)
+    if (need.given && !need.fits) throw UsageError(fmt::format("{} is for {}", need.option, need.with));
   const sparse::Program program =
       naming_file(options.file, "", [&] { return sparse::parse(read_packed_file(options.file)); });
-  if (options.tune)
-    return tune_sparse({.file = options.file,
-                        .matrices = by_name("--matrix", options.matrices),
-                        .set = by_name("--set", options.set),
-                        .seconds = static_cast<double>(options.seconds)},
-                       program, context);
-  std::string doing;
+  std::string doing = "the matrix and the tensors of a search do not fit into memory; take a smaller --matrix";
   try {
+    if (options.tune)
+      return tune_sparse({.file = options.file,
+                          .matrices = by_name("--matrix", options.matrices),
+                          .set = by_name("--set", options.set),
+                          .seconds = static_cast<double>(options.seconds),
+                          .sum_duplicates = options.sum_duplicates},
+                         program, context);
     compile_and_run(options, program, context, doing);
   } catch (const std::bad_alloc&) {
     fail(ErrorCode::out_of_memory, "{}", doing);
@@ -203,11 +222,15 @@ void add_sparse(Program& program, Context& context) {
   Verb verb = program.verb("sparse", "Compile a sparse tensor program; show its stages, run it, check it, draw it");
   auto options = std::make_shared<SparseOptions>();
   verb.option("file", options->file, "A program in the text form, with its schedule").required().type_name("FILE");
-  verb.option("--print", options->print, "Show a stage, or the code")
-      .one_of({"stage1", "stage2", "stage3", "code", "cuda"});
-  verb.option("--schedule", options->schedule, "Lines of a schedule instead of the program's own").type_name("FILE");
+  const Option print = verb.option("--print", options->print, "Show a stage, or the code")
+                           .one_of({"stage1", "stage2", "stage3", "code", "cuda"});
+  const Option schedule =
+      verb.option("--schedule", options->schedule, "Lines of a schedule instead of the program's own")
+          .type_name("FILE")
+          .filled();
   verb.option("--set", options->set, "Parameters that are fixed, feat=64, alpha=0.5").type_name("NAME=N");
-  verb.flag("--run", options->run, "Run it; buffers that no file gives are filled with numbers in [-1, 1)");
+  const Option run =
+      verb.flag("--run", options->run, "Run it; buffers that no file gives are filled with numbers in [-1, 1)");
   verb.option(
           "--matrix", options->matrices,
           "The structure of an axis, J=FILE, and the values of the buffer on its axes: .mtx, .smtx, .csv, .tns, each "
@@ -223,15 +246,24 @@ void add_sparse(Program& program, Context& context) {
   verb.option("--out", options->outputs,
               "With --run: writes a result, C=FILE.npy or C=FILE.mtx; FILE alone where there is one result")
       .type_name("NAME=FILE");
-  verb.flag("--tune", options->tune,
-            "Search formats and schedules of SpMM, SDDMM or RGMS for --matrix and --set; results are kept");
-  verb.option("--seconds", options->seconds, "With --tune: for so long; another call goes on with what is left")
-      .range(0, 86400);
+  Option tune =
+      verb.flag("--tune", options->tune,
+                "Search formats and schedules of SpMM, SDDMM or RGMS for --matrix and --set; results are kept");
+  const Option seconds =
+      verb.option("--seconds", options->seconds, "With --tune: for so long; another call goes on with what is left")
+          .range(0, 86400);
   verb.flag("--check", options->check, "With --run: compare with the interpreter, in fp64");
-  verb.option("--seed", options->seed, "Of the numbers that fill buffers");
-  verb.option("--svg", options->svg, "Draw the matrix in its formats, and the loops, into this file").type_name("FILE");
+  const Option seed = verb.option("--seed", options->seed, "With --run: of the numbers that fill buffers");
+  const Option svg = verb.option("--svg", options->svg, "Draw the matrix in its formats, and the loops, into this file")
+                         .type_name("FILE")
+                         .filled();
+  for (const Option& other : {run, print, schedule, svg}) tune.excludes(other);
   verb.example("weft sparse spmm.txt --run --matrix J=cora.mtx.gz --set feat=64 --check --out C=c.npy");
-  verb.runs([options, &context] { sparse_verb(*options, context); });
+  verb.runs([options, seconds, seed, &context] {
+    options->has_seconds = seconds.given();
+    options->has_seed = seed.given();
+    sparse_verb(*options, context);
+  });
 }
 
 }  // namespace weft::cli

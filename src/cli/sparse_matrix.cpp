@@ -7,12 +7,43 @@
 #include "base/names.h"
 #include "cli/arguments.h"
 #include "cli/packed_file.h"
+#include "cli/sparse_elements.h"
+#include "device/cpu/cgroup.h"
 #include "sparse/bind.h"
 #include "sparse/check.h"
 #include "sparse/formats/structure_on.h"
+#include "sparse/interpret.h"
 
 namespace weft::cli {
 namespace {
+
+// A file may say any number of rows, or of relations, and conversions make an array over all of them: what a run takes at
+// least is compared with the memory before they do.
+void check_rows_fit(const sparse::Stage1& program, const std::string& root, int64_t num_rows,
+                    const MatrixReading& reading) {
+  const loop::Expr& length = program.axis(root).length;
+  constexpr int64_t kFew = int64_t{1} << 26;  // in a fraction of a second; what is too large then, is found by the run
+  if (num_rows <= kFew || length->op != loop::Op::variable) return;
+  loop::Memory known{.scalars = reading.set};
+  known.scalars.emplace(length->name, num_rows);
+  // The structure's array, twice while it is made, and the tensors on axes of known lengths.
+  double bytes = 2. * sizeof(int32_t) * static_cast<double>(num_rows);
+  for (const sparse::SparseBuffer& buffer : program.buffers) {
+    double count = buffer.temporary || !reading.is_run ? 0 : 1;
+    for (const std::string& one : buffer.axes) {
+      const sparse::Axis& dense = program.axis(one);
+      bool is_known = dense.parent.empty();
+      for (const std::string& name : loop::variables_of(dense.length)) is_known &= known.scalars.contains(name);
+      count *= is_known ? static_cast<double>(sparse::evaluate(dense.length, known)) : 0;
+    }
+    bytes += count * bits_of(buffer.dtype) / 8;
+  }
+  const auto available = static_cast<double>(available_memory());
+  check(bytes <= available, ErrorCode::out_of_memory,
+        "axis '{}' of {} coordinates does not fit into memory: it takes {:.1f} GB at least, and {:.1f} GB are free; "
+        "take a smaller matrix",
+        root, num_rows, bytes / 1e9, available / 1e9);
+}
 
 // Of a matrix with rows and columns.
 void read_into(MatrixOption& matrix, const sparse::Stage1& program, const MatrixReading& reading) {
@@ -22,36 +53,40 @@ void read_into(MatrixOption& matrix, const sparse::Stage1& program, const Matrix
     data.coo = sparse::parse_places(matrix.path, text);
   else
     data = sparse::parse_matrix(matrix.path, text);
-  if (reading.sum_duplicates) {
-    sparse::Merged merged = sparse::merged(data.coo);
-    std::vector<double> sums(data.values.empty() ? 0 : merged.coo.rows.size(), 0);
-    for (size_t e = 0; e < data.values.size(); ++e) sums[static_cast<size_t>(merged.place[e])] += data.values[e];
-    data = {std::move(merged.coo), std::move(sums)};
-  }
-  sparse::Converted converted = sparse::converted_on(program, matrix.axis, data.coo);
+  if (reading.sum_duplicates) sum_duplicates(data);
+  const std::vector<std::string> above = program.ancestors(matrix.axis);
+  if (above.size() == 1) check_rows_fit(program, above[0], data.coo.num_rows, reading);
+  sparse::Converted converted = naming_duplicates(matrix.path, text, data.coo,
+                                                  [&] { return sparse::converted_on(program, matrix.axis, data.coo); });
   matrix.structure = std::move(converted.structure);
   matrix.order = std::move(converted.order);
   matrix.values = std::move(data.values);
 }
 
 // Below several axes, by how many they are.
+sparse::Converted converted_tensor(const sparse::Stage1& program, const std::string& axis,
+                                   const std::vector<std::string>& above, const sparse::CooTensor& coo) {
+  const size_t rank = coo.extents.size();
+  int64_t tile = 0;
+  if (above.size() == rank) return sparse::csf_from_coo(coo);
+  if (rank == 3 && above.size() == 2) return sparse::relations_from_coo(coo);
+  if (rank == 3 && above.size() == 4 && loop::is_integer(program.axis(above.back()).length, &tile))
+    return sparse::relational_from_coo(coo, tile);
+  fail(ErrorCode::invalid_argument,
+       "the tensor has {} and axis '{}' has {} above it; required: as many (CSF below an axis of one), or relations "
+       "below their rows, as relations or in tiles of rows (rgms_hyb.txt and rgms.txt of examples/sparse)",
+       counted(static_cast<int64_t>(rank), "dimension"), axis, above.size());
+}
+
 void read_tensor_into(MatrixOption& matrix, const sparse::Stage1& program, const std::vector<std::string>& above,
                       const MatrixReading& reading) {
-  sparse::TensorData data = sparse::parse_tensor(matrix.path, read_packed_file(matrix.path));
-  const size_t rank = data.coo.extents.size();
-  int64_t tile = 0;
-  sparse::Converted converted;
-  if (above.size() == rank)
-    converted = sparse::csf_from_coo(data.coo);
-  else if (rank == 3 && above.size() == 2)
-    converted = sparse::relations_from_coo(data.coo);
-  else if (rank == 3 && above.size() == 4 && loop::is_integer(program.axis(above.back()).length, &tile))
-    converted = sparse::relational_from_coo(data.coo, tile);
-  else
-    fail(ErrorCode::invalid_argument,
-         "the tensor has {} dimensions and axis '{}' has {} above it; required: as many (CSF below an axis of one), or "
-         "relations as relations_from_coo and relational_from_coo make them",
-         rank, matrix.axis, above.size());
+  const std::string text = read_packed_file(matrix.path);
+  sparse::TensorData data = sparse::parse_tensor(matrix.path, text);
+  if (reading.sum_duplicates) sum_duplicates(data);
+  if (above.size() == 2 && data.coo.extents.size() == 3)
+    check_rows_fit(program, above[0], data.coo.extents[0], reading);
+  sparse::Converted converted = naming_duplicates(
+      matrix.path, text, data.coo, [&] { return converted_tensor(program, matrix.axis, above, data.coo); });
   matrix.structure = std::move(converted.structure);
   matrix.order = std::move(converted.order);
   if (!reading.places_alone) matrix.values = std::move(data.values);

@@ -1,6 +1,7 @@
 // `weft sparse --matrix AXIS=FILE`: what a file stores, in the format that a program's axes say, with its values.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,12 @@ struct MatrixReading {
   bool sum_duplicates = false;  // elements at one place are one, their sum
   bool places_alone = false;    // without values
   std::string option = "--matrix";
+  std::map<std::string, int64_t> set = {};  // parameters that are fixed
+  bool is_run = false;                      // with tensors, then
 };
 
-// Throws what readers and conversions throw, and Error(invalid_argument) for an axis that the program has not.
+// Throws what readers and conversions throw, Error(invalid_argument) for an axis that the program has not, naming the
+// line for an element that stands twice, and Error(out_of_memory) for more rows than a run's arrays can have.
 MatrixOption read_matrix_option(const sparse::Stage1& program, const std::string& axis, const std::string& path,
                                 const MatrixReading& reading);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -15,6 +16,7 @@
 #include "cli/arguments.h"
 #include "cli/output.h"
 #include "cli/packed_file.h"
+#include "device/cpu/cgroup.h"
 #include "sparse/argument_names.h"
 #include "sparse/check.h"
 #include "sparse/formats/structure_on.h"
@@ -151,6 +153,7 @@ class Tensors {
       sources[name] = matrix.path;
     }
     size = sparse::size_of_run(op, arguments, names_);
+    check_size();
     std::mt19937_64 random(run.seed);
     const std::vector<std::string> inputs = sparse::inputs_of(program);
     for (const sparse::RunSize::Tensor& wanted : size.tensors) {
@@ -174,6 +177,17 @@ class Tensors {
   sparse::RunSize size = {};
 
  private:
+  // Before memory is taken, which a system may promise and not have.
+  void check_size() const {
+    double bytes = 0;
+    for (const sparse::RunSize::Tensor& tensor : size.tensors)
+      if (!arrays.contains(tensor.name)) bytes += static_cast<double>(tensor.count) * bits_of(tensor.dtype) / 8;
+    const auto available = static_cast<double>(available_memory());
+    check(bytes <= available, ErrorCode::out_of_memory,
+          "the tensors of the run do not fit into memory: they take {:.1f} GB, and {:.1f} GB are free; take a smaller "
+          "--matrix, or smaller numbers in --set",
+          bytes / 1e9, available / 1e9);
+  }
   void keep(const std::string& name, sparse::Array array) {
     arrays[name] = std::move(array);
     arguments.buffers[name] = arrays[name].view();
@@ -190,6 +204,28 @@ class Tensors {
 
   const SparseRun& run_;
   OptionNames names_;
+};
+
+// Of all results.
+struct Checksum {
+  double sum = 0;
+  int64_t num_values = 0, num_nan = 0, num_infinite = 0;
+
+  void add(const TensorView& tensor) {
+    for (const double value : sparse::values_of(tensor)) {
+      sum += value;
+      num_nan += std::isnan(value) ? 1 : 0;
+      num_infinite += std::isinf(value) ? 1 : 0;
+    }
+    num_values += tensor.size();
+  }
+  bool is_of_numbers() const { return num_nan + num_infinite == 0; }
+  // "12.5"; "nan (64 values: 3 nan, 1 infinite)"
+  std::string text() const {
+    const std::string number = std::isnan(sum) ? "nan" : fmt::format("{}", sum);  // whatever its sign
+    if (is_of_numbers()) return number;
+    return fmt::format("{} ({}: {} nan, {} infinite)", number, counted(num_values, "value"), num_nan, num_infinite);
+  }
 };
 
 sparse::Array elements_at(const sparse::Array& array, const std::vector<int64_t>& places) {
@@ -273,16 +309,18 @@ void run_sparse(const SparseRun& run, const sparse::Stage1& program, const spars
     restore();
     run_ms = std::min(run_ms, seconds_of([&] { op.run(arguments); }) * 1e3);
   }
-  double checksum = 0;
+  Checksum checksum;
   std::map<std::string, TensorView> after;
   for (const std::string& name : outputs) {
     after[name] = arguments.buffers[name];
-    for (const double value : sparse::values_of(arguments.buffers[name])) checksum += value;
+    checksum.add(arguments.buffers[name]);
   }
   const double convert_ms = std::max(0., first_ms - run_ms);
-  nlohmann::json result = {{"event", "done"},      {"compile_ms", run.compile_ms}, {"convert_ms", convert_ms},
-                           {"run_ms", run_ms},     {"flops", tensors.size.flops},  {"bytes", tensors.size.bytes},
-                           {"checksum", checksum}, {"inputs", tensors.sources},    {"filled", tensors.filled}};
+  nlohmann::json result = {{"event", "done"},          {"compile_ms", run.compile_ms}, {"convert_ms", convert_ms},
+                           {"run_ms", run_ms},         {"flops", tensors.size.flops},  {"bytes", tensors.size.bytes},
+                           {"checksum", checksum.sum}, {"inputs", tensors.sources},    {"filled", tensors.filled}};
+  if (!checksum.is_of_numbers())
+    result.update({{"nan_values", checksum.num_nan}, {"infinite_values", checksum.num_infinite}});
   if (run.check) result["max_error"] = sparse::max_error(op, as_before, after);
   for (const auto& [name, path] : run.outputs) {
     if (extension_of(path) == ".npy")
@@ -295,7 +333,7 @@ void run_sparse(const SparseRun& run, const sparse::Stage1& program, const spars
   print_out(
       "compiled in {:.1f} ms, converted in {:.1f} ms, ran in {:.3f} ms: {:.2f} GFLOP/s, {:.2f} GB/s; checksum {}\n",
       run.compile_ms, convert_ms, run_ms, tensors.size.flops / run_ms / 1e6, tensors.size.bytes / run_ms / 1e6,
-      checksum);
+      checksum.text());
   for (const auto& [name, path] : tensors.sources) print_out("{} read from {}\n", name, path);
   if (!tensors.filled.empty()) print_out("filled with random numbers: {}\n", joined(tensors.filled));
   for (const auto& [name, path] : run.outputs) print_out("{} written to {}\n", name, path);

@@ -107,7 +107,7 @@ sparse::StoredAxis stored_axis(const sparse::Axis& axis, const AxisArrays& array
   stored.nnz_cols = known_number(axis.nnz, known);
   if (indices.shape().size() == 2) {
     check(stored.nnz_cols < 0 || stored.nnz_cols == indices.shape()[1], ErrorCode::invalid_shape,
-          "the indices have {} places a row; axis '{}' has {} = {}", indices.shape()[1], axis.name,
+          "the indices have {} a row; axis '{}' has {} = {}", counted(indices.shape()[1], "place"), axis.name,
           loop::to_text(axis.nnz), stored.nnz_cols);
     stored.nnz_cols = indices.shape()[1];
   }
@@ -155,16 +155,16 @@ AxisArrays read_axis_arrays(const sparse::Stage1& program, const std::string& ax
   const std::vector<std::string> paths = paths_of(files);
   const bool fits = paths.size() == names_of_arrays(*of).size() &&
                     std::all_of(paths.begin(), paths.end(), [](const auto& path) { return is_array_file(path); });
-  check(fits, ErrorCode::invalid_argument, "{}: there are {} files; the arrays of axis '{}' are --structure {}",
-        result.given, paths.size(), axis, form_of(*of));
+  check(fits, ErrorCode::invalid_argument, "{}: gives {}; the arrays of axis '{}' are --structure {}", result.given,
+        counted(static_cast<int64_t>(paths.size()), "file"), axis, form_of(*of));
   for (const std::string& path : paths) {
     const sparse::Array& array = result.arrays.emplace_back(sparse::parse_npy(path, read_packed_file(path)));
     check(array.dtype() == DType::int32 || array.dtype() == DType::int64, ErrorCode::invalid_dtype,
           "{}: '{}' is of {}; arrays of structures are of int32 or int64", result.given, path,
           to_string(array.dtype()));
     const size_t most = !of->is_variable ? 2 : 1;
-    check(!array.shape().empty() && array.shape().size() <= most, ErrorCode::invalid_shape,
-          "{}: '{}' has {} dimensions; {}", result.given, path, array.shape().size(),
+    check(!array.shape().empty() && array.shape().size() <= most, ErrorCode::invalid_shape, "{}: '{}' has {}; {}",
+          result.given, path, counted(static_cast<int64_t>(array.shape().size()), "dimension"),
           most == 1 ? "one is expected" : "one, or two as [rows, places a row], are expected");
   }
   return result;

@@ -9,6 +9,8 @@
 #include "cli/number.h"
 #include "cli/output.h"
 #include "cli/packed_file.h"
+#include "cli/sparse_elements.h"
+#include "cli/sparse_matrix.h"
 #include "sparse/operators/kept.h"
 #include "sparse/stage1/parse.h"
 #include "weft/sparse_files.h"
@@ -44,23 +46,33 @@ int64_t width(const SparseTune& tune, const std::string& name) {
                                {"1 to 65536", [](double n) { return n >= 1 && n <= 65536; }});
 }
 
-sparse::Structure read_csr(const std::string& path) {
-  return sparse::csr_from_coo(sparse::parse_places(path, read_packed_file(path))).structure;
+sparse::Structure read_csr(const SparseTune& tune, const std::string& path, int64_t feat) {
+  const sparse::Stage1 program = sparse::parse_program(sparse::kSpmmProgram).stage1;
+  return read_matrix_option(
+             program, "J", path,
+             {.sum_duplicates = tune.sum_duplicates, .places_alone = true, .set = {{"feat", feat}}, .is_run = true})
+      .structure;
 }
 
 sparse::Tuned tune_spmm(const SparseTune& tune, const std::string& path) {
-  return sparse::tune_spmm(read_csr(path), width(tune, "feat"), {.seconds = tune.seconds, .values_unchanged = true});
+  const int64_t feat = width(tune, "feat");
+  return sparse::tune_spmm(read_csr(tune, path, feat), feat, {.seconds = tune.seconds, .values_unchanged = true});
 }
 
 sparse::Tuned tune_sddmm(const SparseTune& tune, const std::string& path) {
-  return sparse::tune_sddmm(read_csr(path), width(tune, "feat"), {.seconds = tune.seconds, .values_unchanged = true});
+  const int64_t feat = width(tune, "feat");
+  return sparse::tune_sddmm(read_csr(tune, path, feat), feat, {.seconds = tune.seconds, .values_unchanged = true});
 }
 
 sparse::Tuned tune_rgms(const SparseTune& tune, const std::string& path) {
   check(sparse::is_tensor_file(path), ErrorCode::invalid_argument,
         "--matrix: '{}' is a matrix; RGMS takes triples (.csv) or a .tns", path);
-  return sparse::tune_rgms(sparse::parse_tensor(path, read_packed_file(path)).coo, width(tune, "feat_in"),
-                           width(tune, "feat_out"), {.seconds = tune.seconds});
+  const std::string text = read_packed_file(path);
+  sparse::TensorData edges = sparse::parse_tensor(path, text);
+  if (tune.sum_duplicates) sum_duplicates(edges);
+  return naming_duplicates(path, text, edges.coo, [&]() -> sparse::Tuned {
+    return sparse::tune_rgms(edges.coo, width(tune, "feat_in"), width(tune, "feat_out"), {.seconds = tune.seconds});
+  });
 }
 
 const struct {

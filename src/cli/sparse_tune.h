@@ -14,6 +14,7 @@ struct SparseTune {
   std::map<std::string, std::string> matrices = {};  // by axis
   std::map<std::string, std::string> set = {};       // by parameter
   double seconds = 45;
+  bool sum_duplicates = false;  // elements that stand twice are one
 };
 // Searches for the ready operator that the program is, SpMM, SDDMM or RGMS. Throws Error(unsupported) for another one,
 // UsageError where the structure or a width is missing.

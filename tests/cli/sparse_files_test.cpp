@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 #include "tests/cli/program.h"
 
@@ -168,6 +169,81 @@ TEST(SparseFiles, SumValuesThatStandTwice) {
   EXPECT_EQ(read(c), "%%MatrixMarket matrix array real general\n2 1\n5\n1\n");
 }
 
+// By the option that adds them up, and by the line, as each file counts; whatever the program makes of it.
+TEST(SparseFiles, NameTheLineOfAnElementThatStandsTwice) {
+  const std::string real = "%%MatrixMarket matrix coordinate real ", examples = WEFT_SPARSE_EXAMPLES;
+  const std::tuple<const char*, std::string, const char*> matrices[] = {
+      {"a.mtx", real + "general\n% twice\n3 3 4\n3 3 1\n\n1 2 1\n3 3 2\n1 2 2\n",
+       "line 7: element (3, 3) stands twice, first in line 4"},
+      {"b.mtx", real + "symmetric\n3 3 3\n2 1 1\n3 3 1\n1 2 1\n",
+       "line 5: element (1, 2) stands twice, first in line 3"},
+      {"c.smtx", "2 3 3\n0 2 3\n1 1 0\n", "line 3: element (0, 1) stands twice; --sum-duplicates"},
+      {"d.tns", "# two dimensions\n1 2 5\n2 1 5\n1 2 5\n", "line 4: element (1, 2) stands twice, first in line 2"}};
+  for (const auto& [name, text, says] : matrices)
+    for (const char* program : {"spmm_hyb", "spmm_ell", "spmm_dcsr", "spmm_sr_bcrs"}) {
+      std::vector<std::string> call = {"sparse",   examples + "/" + program + ".txt", "--run",
+                                       "--matrix", "J=" + temporary_file(name, text), "--set",
+                                       "feat=16"};
+      expect_refusal(run_weft(call), 3, "invalid_argument", says);
+      call.emplace_back("--sum-duplicates");
+      if (std::string(program) == "spmm_hyb") {
+        EXPECT_EQ(run_weft(call).exit_code, 0) << name;
+      }
+    }
+  const std::string facts = temporary_file("facts.tns", "1 2 3 1\n1 2 1 4\n1 2 3 2\n"), y = out_file("y.npy");
+  const std::vector<std::string> call = {
+      "sparse", examples + "/mttkrp.txt", "--run", "--matrix", "L=" + facts, "--set", "rank=1", "--check", "--json"};
+  expect_refusal(run_weft(call), 3, "invalid_argument",
+                 "'" + facts + "', line 3: element (1, 2, 3) stands twice, first in line 1; --sum-duplicates");
+  std::vector<std::string> summed = call;
+  summed.emplace_back("--sum-duplicates");
+  const Result result = run_weft(summed);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_LE(result.last().at("max_error").get<double>(), 1e-6);
+  const std::string edges = temporary_file("edges.csv", "r,i,j\n0,1,2\n1,1,2\n0,1,2\n");
+  for (const char* option : {"--run", "--tune"})
+    expect_refusal(run_weft({"sparse", examples + "/rgms.txt", option, "--matrix", "J=" + edges, "--set", "feat_in=4",
+                             "--set", "feat_out=4"}),
+                   3, "invalid_argument",
+                   "'" + edges + "', line 4: element (0, 1, 2) stands twice, first in line 2; --sum-duplicates");
+  expect_refusal(run_weft({"sparse", kSpmm, "--tune", "--matrix", "J=" + temporary_file("d.tns", "1 1 1\n1 1 1\n"),
+                           "--set", "feat=16"}),
+                 3, "invalid_argument", "line 2: element (1, 1) stands twice, first in line 1");
+}
+
+// A checksum says no sign of what is no number, and how much of it there is.
+TEST(SparseFiles, SayHowManyResultsAreNoNumbers) {
+  const std::string b = array_file("nan.npy", {3, 2}, {1, NAN, -INFINITY, 4, 5, 6});
+  const std::vector<std::string> call = {"sparse",  kSpmm,   "--run", "--matrix", "J=" + matrix("all.mtx"),
+                                         "--input", "B=" + b};
+  const Result text = run_weft(call);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("checksum nan (4 values: 2 nan, 0 infinite)"), std::string::npos) << text.out;
+  std::vector<std::string> with_json = call;
+  with_json.emplace_back("--json");
+  const nlohmann::json last = run_weft(with_json).last();
+  EXPECT_TRUE(last.at("checksum").is_null());
+  EXPECT_EQ(last.at("nan_values"), 2);
+  EXPECT_EQ(last.at("infinite_values"), 0);
+}
+
+// An option that something is missing for, or that does nothing beside another one, is wrong usage.
+TEST(SparseFiles, AreRefusedWithOptionsThatDoNothing) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--seed", "1"}, "--seed is for --run"},
+      {{"--seconds", "1"}, "--seconds is for --tune"},
+      {{"--pattern"}, "--pattern is for --matrix"},
+      {{"--sum-duplicates"}, "--sum-duplicates is for --matrix and --structure"},
+      {{"--tune", "--run"}, "--tune"},
+      {{"--tune", "--svg", "a.svg"}, "--tune"},
+      {{"--tune", "--print", "code"}, "--tune"}};
+  for (const auto& [more, says] : cases) {
+    std::vector<std::string> call = {"sparse", kSpmm};
+    call.insert(call.end(), more.begin(), more.end());
+    expect_refusal(run_weft(call), 2, "usage", says);
+  }
+}
+
 // Results on the matrix' own axes stand at its rows and columns.
 TEST(SparseFiles, WriteResultsOnTheAxesOfAMatrix) {
   const std::string o = out_file("o.mtx"), x = array_file("x.npy", {2, 16}, std::vector<float>(32, 0.25f)),
@@ -258,6 +334,11 @@ TEST(SparseFiles, AreRefusedNamingTheOption) {
           "the program has no buffer 'D' to give; its buffers are A, B, C");
   refuses({"--input", "B=" + m}, 3, "invalid_argument", "files of buffers end with .npy");
   refuses({"--input", "B=/nowhere.npy"}, 3, "io_error", "/nowhere.npy");
+  const fs::path folder = out_file("folder.npy");
+  fs::create_directory(folder);
+  refuses({"--input", "B=" + folder.string()}, 3, "io_error", "'" + folder.string() + "': is a folder");
+  fs::remove(folder);
+  for (const char* option : {"--svg", "--schedule"}) refuses({option, ""}, 3, "invalid_argument", option);
   refuses({"--input", "B=" + temporary_file("bad.npy", "x")}, 3, "invalid_file", "is no .npy file");
   refuses({"--input", "B=" + array_file("wide.npy", {4, 16}, std::vector<float>(64, 1))}, 3, "invalid_shape",
           "wide.npy: extent 0 is 4; the program has");
@@ -394,7 +475,7 @@ TEST(SparseStructures, AreRefusedNamingTheOption) {
           "the program has no axis 'Q'; arrays are taken as J=INDPTR.npy,INDICES.npy");
   refuses(degrees(), {"I=" + indptr}, 3, "invalid_argument", "axis 'I' stores every coordinate; arrays are taken as");
   refuses(degrees(), {"J=" + indptr}, 3, "invalid_argument",
-          "there are 1 files; the arrays of axis 'J' are --structure J=INDPTR.npy,INDICES.npy");
+          "gives 1 file; the arrays of axis 'J' are --structure J=INDPTR.npy,INDICES.npy");
   refuses(degrees(), {"J=" + indptr + "," + fp32}, 3, "invalid_dtype",
           "'" + fp32 + "' is of fp32; arrays of structures are of int32 or int64");
   refuses(degrees(), {"J=" + indptr + ",/nowhere.npy"}, 3, "io_error", "/nowhere.npy");
@@ -449,11 +530,16 @@ TEST(SparseFiles, ThatDoNotFitIntoMemoryAreNamed) {
                     {.address_space_gib = 6});
   };
   expect_refusal(run("long.mtx", "1000000 1000000 1", "100000"), 4, "out_of_memory",
-                 "the tensors of the run do not fit into memory; take a smaller --matrix");
-  // Rows that are there in name alone take memory, too.
+                 "the tensors of the run do not fit into memory");
+  // Rows and relations that are there in name alone take memory, too.
+  expect_refusal(run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/rgms_hyb.txt", "--run", "--matrix",
+                           "J=" + temporary_file("far.csv", "r,i,j\n2147483646,0,0\n"), "--set", "feat_in=16", "--set",
+                           "feat_out=16"},
+                          {.address_space_gib = 6}),
+                 4, "out_of_memory", "fit into memory");
   const Result result = run("tall.mtx", "2147483647 1 1", "16");
   EXPECT_EQ(result.exit_code, 4);
-  EXPECT_NE(result.err.find("fit into memory; take a smaller"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("fit into memory"), std::string::npos) << result.err;
 }
 #endif
 

@@ -134,7 +134,7 @@ TEST(SparseProgram, ReadsTensorsAndSumsDuplicates) {
   refused("L", "1 2 x 1\n", "'x' is no coordinate");
   refused("L", "1 2 0 1\n", "'0' is no coordinate");
   refused("L", "1 2 3 1\n1 2 1\n", "3 words; 3 coordinates and a value are expected");
-  refused("L", "5\n", "1 words; 1 to 6 coordinates");
+  refused("L", "5\n", "1 word; 1 to 6 coordinates");
   refused("L", "# nothing\n", "the file holds no element");
 }
 
@@ -251,7 +251,8 @@ TEST(SparseProgram, RefusesWhatIsWrong) {
        "line 1: the banner's format is 'array': dense arrays are not"},
       {"%%MatrixMarket matrix coordinate pattern general\n2 2 2\n1 1\n", "a row is expected"},
       {"%%MatrixMarket matrix coordinate pattern general\n2 2 1\n3 1\n", "a row is 3; allowed are 1 to 2"},
-      {"%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 1\n2 2\n", "more follows than the 1 elements"},
+      {"%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 1\n2 2\n",
+       "more follows than the 1 element that the sizes say"},
       {"%%MatrixMarket matrix coordinate odd general\n2 2 1\n1 1\n", "field 'odd' is not known"}};
   for (const auto& [text, says] : matrices)
     expect_refusal(run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + temporary_file("bad.mtx", text)}), 3,
@@ -260,7 +261,7 @@ TEST(SparseProgram, RefusesWhatIsWrong) {
       run_weft(
           {"sparse", kSpmmFile, "--run", "--matrix",
            "J=" + temporary_file("twice.mtx", "%%MatrixMarket matrix coordinate pattern general\n2 2 2\n1 1\n1 1\n")}),
-      3, "invalid_argument", "row 0, column 0 stands twice");
+      3, "invalid_argument", "twice.mtx', line 4: element (1, 1) stands twice, first in line 3; --sum-duplicates");
   expect_refusal(run_weft({"sparse", kSpmmFile, "--run", "--matrix", "J=" + temporary_file("m.dat", "")}), 3,
                  "invalid_file", "its name ends as no format that is read");
 }

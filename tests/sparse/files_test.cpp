@@ -51,7 +51,7 @@ std::string banner(const std::string& field, const std::string& symmetry) {
 TEST(MatrixMarket, HoldsElementsInTheOrderOfTheFile) {
   const MatrixData data =
       parse_matrix("m.mtx", banner("real", "general") +
-                                "% a comment\n%\n3 4 5\n3 1 0.5\n1 4 -2e-3\n\n2 2 +7\n1 1 inf\r\n3 4 1e-400\n");
+                                "% a comment\n\n \r\n%\n3 4 5\n3 1 0.5\n1 4 -2e-3\n\n2 2 +7\n1 1 inf\r\n3 4 1e-400\n");
   EXPECT_EQ(data.coo.num_rows, 3);
   EXPECT_EQ(data.coo.num_cols, 4);
   EXPECT_EQ(data.coo.rows, (Places{2, 0, 1, 0, 2}));
@@ -100,6 +100,7 @@ TEST(MatrixMarket, NamesWhatIsWrongAndItsLine) {
       {"%%MatrixMarket matrix coordinates real general\n", "line 1: the banner's format is 'coordinates'"},
       {banner("odd", "general"), "line 1: field 'odd' is not known; allowed are real, integer, pattern and complex"},
       {banner("real", "odd"), "line 1: symmetry 'odd' is not known"},
+      {std::string("\x93\0PNG\n", 6), "the line is '\\x93\\x00PNG'"},
       {real + "2 2\n", "line 3: the number of elements is expected; the file ends early"},
       {real + "% one\n2 -2 1\n1 1 1\n", "line 3: the number of columns is -2; allowed are 0 to 2147483647"},
       {banner("real", "symmetric") + "2 2 1073741824\n",
@@ -111,7 +112,7 @@ TEST(MatrixMarket, NamesWhatIsWrongAndItsLine) {
       {real + "2 2 1\n1 1\n", "line 4: a value is expected; the file ends early"},
       {banner("integer", "general") + "2 2 1\n1 1 9007199254740993\n", "line 3: a value is 9007199254740993; allowed"},
       {banner("integer", "general") + "2 2 1\n1 1 1.5\n", "line 3: a value is expected, not '1.5'"},
-      {real + "2 2 1\n1 1 1\n2 2 2\n", "line 4: more follows than the 1 elements that the sizes say"},
+      {real + "2 2 1\n1 1 1\n2 2 2\n", "line 4: more follows than the 1 element that the sizes say"},
       {banner("real", "skew-symmetric") + "2 2 1\n2 2 1\n", "line 3: element 2, 2 of a skew-symmetric matrix is 1"}};
   for (const auto& [text, says] : cases) expect_contains(refusal([&] { parse_matrix("m.mtx", text); }), says, text);
 }
@@ -140,7 +141,7 @@ TEST(TextFiles, AreReadByTheEndOfTheirNames) {
 
 TEST(TextFiles, NameWhatIsWrongAndItsLine) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
-      {"w.smtx", "2, 4, 3\n0 1 2\n2 0 1\n", "'w.smtx', line 2: indptr ends at 2; there are 3 elements"},
+      {"w.smtx", "2, 4, 3\n0 1 2\n2 0 1\n", "'w.smtx', line 2: indptr ends at 2; the number of elements is 3"},
       {"w.smtx", "2, 4, 3\n0 2 1\n", "line 2: an element of indptr is 1; allowed are 2 to 3"},
       {"w.smtx", "2, 4, 2147483647\n0 1 1\n", "the number of elements is 2147483647, and 7 characters follow"},
       {"w.smtx", "1 1 1\n0 1\n0 0\n", "line 3: more follows"},

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "base/names.h"
 #include "sparse/files/numbers.h"
 #include "sparse/files/whole_file.h"
 
@@ -73,6 +74,7 @@ MatrixData parse_matrix_market(TextReader& reader, bool with_values) {
   const auto add = [&](int64_t row, int64_t col, double value) {
     data.coo.rows.push_back(static_cast<int32_t>(row));
     data.coo.cols.push_back(static_cast<int32_t>(col));
+    reader.note_element(reader.line_number());
     if (keeps_values) data.values.push_back(value);
   };
   for (int64_t e = 0; e < count; ++e) {
@@ -90,7 +92,8 @@ MatrixData parse_matrix_market(TextReader& reader, bool with_values) {
     add(row, col, value);
     if (head.mirrored() && row != col) add(col, row, head.mirrored_sign() * value);
   }
-  if (!reader.at_end()) reader.fail(fmt::format("more follows than the {} elements that the sizes say", count));
+  if (!reader.at_end())
+    reader.fail(fmt::format("more follows than the {} that the sizes say", counted(count, "element")));
   return data;
 }
 

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/names.h"
+#include "sparse/files/element_lines.h"
 #include "sparse/files/matrix_market.h"
 #include "sparse/files/whole_file.h"
 
@@ -32,17 +34,21 @@ Coo parse_smtx(TextReader& reader) {
   const int64_t count = reader.integer("the number of elements", 0, kMaxLength);
   // Memory follows the file, not what it says: each element is one character at least.
   if (count > static_cast<int64_t>(reader.num_left()))
-    reader.fail(fmt::format("the number of elements is {}, and {} characters follow", count, reader.num_left()));
+    reader.fail(fmt::format("the number of elements is {}, and {} follow", count,
+                            counted(static_cast<int64_t>(reader.num_left()), "character")));
   int64_t before = reader.integer("indptr[0]", 0, 0);
   for (int64_t row = 0; row < coo.num_rows; ++row) {
     const int64_t next = reader.integer("an element of indptr", before, count);
     coo.rows.insert(coo.rows.end(), static_cast<size_t>(next - before), static_cast<int32_t>(row));
     before = next;
   }
-  if (before != count) reader.fail(fmt::format("indptr ends at {}; there are {} elements", before, count));
-  for (int64_t e = 0; e < count; ++e)
+  if (before != count) reader.fail(fmt::format("indptr ends at {}; the number of elements is {}", before, count));
+  for (int64_t e = 0; e < count; ++e) {
     coo.cols.push_back(static_cast<int32_t>(reader.integer("a column", 0, coo.num_cols - 1)));
-  if (!reader.at_end()) reader.fail(fmt::format("more follows than the {} elements that the sizes say", count));
+    reader.note_element(reader.line_number());
+  }
+  if (!reader.at_end())
+    reader.fail(fmt::format("more follows than the {} that the sizes say", counted(count, "element")));
   return coo;
 }
 
@@ -67,15 +73,21 @@ Coo parse_triples(TextReader& reader) {
 CooTensor parse_relations(TextReader& reader) {
   reader.line();  // names of the columns
   CooTensor tensor{.extents = {0, 0, 0}, .coordinates = std::vector<std::vector<int32_t>>(3)};
-  while (!reader.at_end())
+  while (!reader.at_end()) {
     for (size_t d = 0; d < 3; ++d) {
       const int64_t x = reader.integer(d == 0 ? "a relation" : d == 1 ? "a row" : "a column", 0, kMaxLength - 1);
       tensor.coordinates[d].push_back(static_cast<int32_t>(x));
       tensor.extents[d] = std::max(tensor.extents[d], x + 1);
     }
+    reader.note_element(reader.line_number());
+  }
   // Rows and columns are of one kind.
   tensor.extents[1] = tensor.extents[2] = std::max(tensor.extents[1], tensor.extents[2]);
   return tensor;
+}
+
+std::string words_in(const std::vector<std::string_view>& line) {
+  return counted(static_cast<int64_t>(line.size()), "word");
 }
 
 // As many coordinates a line as the first one has, and a value.
@@ -90,12 +102,14 @@ TensorData parse_frostt(TextReader& reader) {
     const auto fail = [&](const std::string& message) { reader.fail_at(number, message); };
     if (tensor.extents.empty()) {
       if (words.size() < 2 || words.size() > 7)
-        fail(fmt::format("{} words; 1 to 6 coordinates and a value are expected", words.size()));
+        fail(fmt::format("{}; 1 to 6 coordinates and a value are expected", words_in(words)));
       tensor.extents.assign(words.size() - 1, 0);
       tensor.coordinates.resize(words.size() - 1);
     }
     if (words.size() != tensor.extents.size() + 1)
-      fail(fmt::format("{} words; {} coordinates and a value are expected", words.size(), tensor.extents.size()));
+      fail(fmt::format("{}; {} and a value are expected", words_in(words),
+                       counted(static_cast<int64_t>(tensor.extents.size()), "coordinate")));
+    reader.note_element(number);
     for (size_t d = 0; d < tensor.extents.size(); ++d) {
       int64_t x = 0;
       if (!parse_whole(words[d], &x) || x < 1 || x > kMaxLength)
@@ -110,8 +124,9 @@ TensorData parse_frostt(TextReader& reader) {
   return data;
 }
 
-MatrixData parse_elements(std::string_view name, std::string_view text, bool with_values) {
-  TextReader reader(name, text);
+MatrixData parse_elements(std::string_view name, std::string_view text, bool with_values,
+                          std::vector<int>* lines = nullptr) {
+  TextReader reader(name, text, lines);
   const std::string_view plain = unpacked(name);
   if (plain.ends_with(".mtx")) return parse_matrix_market(reader, with_values);
   if (plain.ends_with(".smtx")) return {.coo = parse_smtx(reader)};
@@ -120,8 +135,8 @@ MatrixData parse_elements(std::string_view name, std::string_view text, bool wit
         "'{}': its name ends as no format that is read; those are .mtx, .smtx, .csv and .tns, each also .gz", name);
   TensorData data = parse_frostt(reader);
   check(data.coo.extents.size() == 2, ErrorCode::invalid_file,
-        "'{}': the tensor has {} dimensions; the axis is one of a matrix, which has two", name,
-        data.coo.extents.size());
+        "'{}': the tensor has {}; the axis is one of a matrix, which has two", name,
+        counted(static_cast<int64_t>(data.coo.extents.size()), "dimension"));
   return {.coo = {.num_rows = data.coo.extents[0],
                   .num_cols = data.coo.extents[1],
                   .rows = std::move(data.coo.coordinates[0]),
@@ -138,12 +153,30 @@ bool is_tensor_file(std::string_view name) {
   return unpacked(name).ends_with(".tns") || unpacked(name).ends_with(".csv");
 }
 
-TensorData parse_tensor(std::string_view name, std::string_view text) {
+namespace {
+
+TensorData parse_tensor_elements(std::string_view name, std::string_view text, std::vector<int>* lines = nullptr) {
   check(is_tensor_file(name), ErrorCode::invalid_file,
         "'{}': its name ends as no format of tensors; those are .tns and .csv, each also .gz", name);
-  TextReader reader(name, text);
+  TextReader reader(name, text, lines);
   if (unpacked(name).ends_with(".csv")) return {.coo = parse_relations(reader)};
   return parse_frostt(reader);
+}
+
+}  // namespace
+
+TensorData parse_tensor(std::string_view name, std::string_view text) { return parse_tensor_elements(name, text); }
+
+std::vector<int> lines_of_matrix(std::string_view name, std::string_view text) {
+  std::vector<int> lines;
+  parse_elements(name, text, false, &lines);
+  return lines;
+}
+
+std::vector<int> lines_of_tensor(std::string_view name, std::string_view text) {
+  std::vector<int> lines;
+  parse_tensor_elements(name, text, &lines);
+  return lines;
 }
 
 MatrixData read_matrix(const std::string& path) { return parse_matrix(path, unpacked_text(path)); }

@@ -32,7 +32,10 @@ bool parse_real(std::string_view word, double* value) {
 
 std::string shown(std::string_view text) {
   constexpr size_t kMost = 40;
-  return text.size() <= kMost ? std::string(text) : std::string(text.substr(0, kMost)) + "...";
+  std::string result;
+  for (const char c : text.substr(0, kMost))
+    result += c >= ' ' && c <= '~' ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return text.size() <= kMost ? result : result + "...";
 }
 
 std::vector<std::string_view> words_of(std::string_view line) {
@@ -64,7 +67,12 @@ std::string_view TextReader::line() {
 }
 
 void TextReader::skip_comments(char mark) {
-  while (at_ < text_.size() && text_[at_] == mark) line();
+  for (;;) {
+    const std::string_view next = text_.substr(at_, text_.find('\n', at_) - at_);
+    const bool is_blank = std::all_of(next.begin(), next.end(), is_space);
+    if (at_ == text_.size() || (!is_blank && next[0] != mark)) return;
+    line();
+  }
 }
 
 void TextReader::skip() {

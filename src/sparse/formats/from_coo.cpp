@@ -42,6 +42,18 @@ std::vector<int64_t> sorted_order(const Coo& coo) {
   return order;
 }
 
+// Without a copy of the arrays.
+Structure csr_of(int64_t num_rows, int64_t num_cols, std::vector<int32_t> indptr, std::vector<int32_t> indices) {
+  std::vector<Level> levels(2);
+  levels[0].length = num_rows;
+  levels[1] = {.is_sparse = true,
+               .is_variable = true,
+               .length = num_cols,
+               .indptr = std::move(indptr),
+               .indices = std::move(indices)};
+  return make_structure(std::move(levels));
+}
+
 }  // namespace
 
 Merged merged(const Coo& coo) {
@@ -76,7 +88,7 @@ Converted csr_from_coo(const Coo& coo) {
     ++indptr[static_cast<size_t>(coo.rows[static_cast<size_t>(e)]) + 1];
   }
   std::partial_sum(indptr.begin(), indptr.end(), indptr.begin());
-  result.structure = csr(coo.num_rows, coo.num_cols, indptr, indices);
+  result.structure = csr_of(coo.num_rows, coo.num_cols, std::move(indptr), std::move(indices));
   return result;
 }
 
@@ -133,7 +145,7 @@ Converted blocked(const Coo& coo, int64_t block) {
     const int64_t inner = coo.rows[static_cast<size_t>(e)] % block * block + coo.cols[static_cast<size_t>(e)] % block;
     result.order[static_cast<size_t>(at * block * block + inner)] = e;
   }
-  result.structure = csr(block_rows, block_cols, indptr, indices);
+  result.structure = csr_of(block_rows, block_cols, std::move(indptr), std::move(indices));
   return result;
 }
 
