@@ -72,10 +72,7 @@ TEST(BoundLoops, AccessElementsOfTheirOwnInAllIterationsBetweenThem) {
 // Two loops after one another: their threads are the same where they have the same numbers.
 TEST(BoundLoops, PassElementsOnToLoopsOfTheSameThread) {
   const auto program = [](const char* read) {
-    return fmt::format(R"(program passed(m, n):
-  I = dense_fixed(m)
-  J = dense_fixed(n)
-  X = buffer(I, J): fp32
+    return program_of_matrix(fmt::format(R"(  X = buffer(I, J): fp32
   Y = buffer(I, J): fp32
   Z = buffer(I, J): fp32
   iterate first(I, J) "SS" as (i, j):
@@ -83,7 +80,7 @@ TEST(BoundLoops, PassElementsOnToLoopsOfTheSameThread) {
   iterate second(I, J) "SS" as (a, b):
     Z[a, b] = {} + 1.0
 )",
-                       read);
+                                         read));
   };
   const std::string schedule = "compute_at(first, second.a)\nbind(second.a, threadIdx.y)\nbind(first.j, threadIdx.x)\n";
   EXPECT_EQ(refusal([&] { cuda_of(program("Y[a, b]"), schedule + "bind(second.b, threadIdx.x)\n"); }), "");
@@ -118,15 +115,12 @@ TEST(BoundLoops, AreAskedAgainWhenLoopsAroundThemChange) {
 
 // What a thread has added up so far is not what the condition asks for.
 TEST(BoundLoops, AddUpWhatDoesNotDependOnTheSum) {
-  constexpr const char* kFilled = R"(program filled(m, n):
-  I = dense_fixed(m)
-  J = dense_fixed(n)
-  X = buffer(I, J): fp32
+  const std::string filled = program_of_matrix(R"(  X = buffer(I, J): fp32
   Y = buffer(I): fp32
   iterate f(I, J) "SR" as (i, j) where Y[i] < 3.0:
     Y[i] = Y[i] + X[i, j]
-)";
-  expect_refused(kFilled, "bind(f.j, threadIdx.x)\n", "'Y' is read elsewhere within");
+)");
+  expect_refused(filled, "bind(f.j, threadIdx.x)\n", "'Y' is read elsewhere within");
 }
 
 }  // namespace

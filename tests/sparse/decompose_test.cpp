@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "sparse/operators/kept.h"
+#include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
@@ -287,10 +288,7 @@ TEST(Decompose, WhatInitAloneSetsIsRefused) {
 // Results are gathered once, from formats that begin where init says.
 TEST(Decompose, ResultsThatCannotBeGatheredAreRefused) {
   const auto says = [](const std::string& body, const std::string& part) {
-    const std::string text = R"(program p(m, n, nnz):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  K = dense_fixed(4)
+    const std::string text = program_in_csr(R"(  K = dense_fixed(4)
   A = buffer(I, J): fp32
   P = buffer(K): int32
   S = buffer(I, J): fp32
@@ -300,7 +298,7 @@ TEST(Decompose, ResultsThatCannotBeGatheredAreRefused) {
     init:
       S[i, j] = 0.0
     S[i, j] = S[i, j] + A[i, j]
-)";
+)");
     expect_contains(refusal([&] {
                       compile(parse(text + body), "decompose_format(it, A, csr())\n", Device::cpu(),
                               {.stop_after = "generate"});
@@ -314,17 +312,14 @@ TEST(Decompose, ResultsThatCannotBeGatheredAreRefused) {
 
 // The formats hold nothing before init.
 TEST(Decompose, InitThatReadsItsResultIsRefused) {
-  const char* text = R"(program p(m, n, nnz):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  K = dense_fixed(4)
+  const std::string text = program_in_csr(R"(  K = dense_fixed(4)
   A = buffer(I, J): fp32
   S = buffer(I, J): fp32
   iterate it(I, J, K) "SSR" as (i, j, k):
     init:
       S[i, j] = min(S[i, j], 0.0)
     S[i, j] = S[i, j] + A[i, j]
-)";
+)");
   for (const char* format : {"csc()", "bsr(2)", "csr()"}) {
     const std::string schedule = "decompose_format(it, A, " + std::string(format) + ")\n";
     expect_contains(refusal([&] { compile(parse(text), schedule, Device::cpu(), {.stop_after = "generate"}); }),

@@ -47,9 +47,12 @@ inline std::string dense_program(const std::string& where = "") {
                      where.empty() ? "" : " where ", where);
 }
 
-// Programs whose buffers and iterations `rest` declares: over m rows of 8, and over a matrix in CSR.
+// Programs whose buffers and iterations `rest` declares: over m rows of 8, over a dense matrix, and over one in CSR.
 inline std::string program_of_rows(const std::string& rest) {
   return "program p(m):\n  I = dense_fixed(m)\n  U = dense_fixed(8)\n" + rest;
+}
+inline std::string program_of_matrix(const std::string& rest) {
+  return "program p(m, n):\n  I = dense_fixed(m)\n  J = dense_fixed(n)\n" + rest;
 }
 inline std::string program_in_csr(const std::string& rest) {
   return fmt::format("program p(m, n, nnz):\n  I = dense_fixed(m)\n  J = {}\n", kCsrAxis) + rest;
