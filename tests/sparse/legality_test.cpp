@@ -278,7 +278,8 @@ TEST(Legality, PartialSumsAreOfTheBlocksOwnReductions) {
   expect_refused(apart, scattered("    Z[i, W[k]] = Z[i, W[k]] + X[i, k]\n"),
                  "'Z' is written at W[k], another element in each iteration of the reduction 'k'");
   // What is the same in all of them is a factor, and what is named or loaded within is none.
-  EXPECT_NE(stage2(apart, scattered("    S[i] = S[i] + P[2] * X[i, k]\n")).find("P[2] * S_partial"), std::string::npos);
+  EXPECT_NE(stage2(apart, scattered("    S[i] = S[i] + P[2] * X[i, k]\n")).find("P[2], 0.0) * S_partial"),
+            std::string::npos);
   EXPECT_NE(stage2(apart, scattered("    S[i] = S[i] + P[W[k]] * X[i, k]\n")).find("S[i] + S_partial"),
             std::string::npos);
 }

@@ -173,17 +173,24 @@ TEST(Guards, MemoryOfReductionsThatRunNotOnceIsReadFirst) {
 }
 
 TEST(Guards, AreNotLeftOutWhereTheyKeepWritesInside) {
-  const std::string program = program_of_matrix(R"(  A = buffer(I, J): fp32
+  const auto program = [](const char* where) {
+    return program_of_matrix(fmt::format(R"(  A = buffer(I, J): fp32
   Y = buffer(I): fp32
-  iterate it(I, J) "SR" as (i, j) where i + 1 + j < m:
+  iterate it(I, J) "SR" as (i, j) where {}:
     Y[i + 1] = Y[i + 1] + A[i, j]
-)");
+)",
+                                         where));
+  };
   const Set set = {{"m", 5}, {"n", 4}};
-  expect_refused(program, "lower()\ncache_write(it.i, register)\n",
-                 "Y[i + 1] would be accessed where i + 1 + j < 5 does not hold, which depends on a reduction", set);
-  expect_refused(program, "lower()\nrfactor(it.j, register)\n",
-                 "Y[i + 1] would be accessed where i + 1 + j < 5 does not hold, which depends on a reduction", set);
-  expect_same_results(program, "", set);
+  const std::string keep = "lower()\ncache_write(it.i, register)\n", apart = "lower()\nrfactor(it.j, register)\n";
+  for (const std::string& schedule : {keep, apart})
+    expect_refused(program("i + 1 + (5 - j) < m"), schedule,
+                   "Y[i + 1] would be accessed where i + 1 + (5 - j) < 5 does not hold, which depends on a reduction",
+                   set);
+  // What holds at any point of the reduction holds at the first one.
+  for (const std::string& schedule : {std::string(), keep, apart})
+    expect_same_results(program("i + 1 + j < m"), schedule, set);
+  expect_contains(stage2_of(program("i + 1 + j < m"), keep, set), "if i + 1 < 5:\n      block it_read", "");
 }
 
 // ---- what two iterations write is in no memory of one of them

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "sparse/stage2/nest.h"
+#include "sparse/stage2/outside.h"
 #include "sparse/stage2/primitives.h"
 
 namespace weft::sparse {
@@ -99,6 +100,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
   const Names used = loop::variables_of(access);
   std::vector<Expr> extents, places;
   Body shells;
+  std::vector<const Stmt*> left_out;
   Names hidden = reads.declared;  // what the copy does not have
   const auto is_known = [&](const Expr& e) { return !have_common(loop::variables_of(e), hidden); };
   const auto check_same = [&](const Expr& e) {  // at the begin of the loop's iteration as where it is read
@@ -132,6 +134,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     if (shell.kind == Stmt::Kind::block) continue;
     if (shell.kind == Stmt::Kind::loop && !used.contains(shell.name)) {
       hidden.insert(shell.name);
+      left_out.push_back(&level.stmt());
       continue;
     }
     if (shell.kind == Stmt::Kind::loop) {
@@ -156,6 +159,8 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     check_known(reads.condition);
     shells.push_back(loop::make_condition(reads.condition, {}));
   }
+  Around outer = found.nest.around(found.place);
+  outer.push_back(&found.loop());
   if (extents.empty()) extents.push_back(1), places.push_back(0);
 
   const std::string local = loop::fresh_name(buffer_name + "_local", taken_names(stage));
@@ -164,6 +169,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     return loop::rewrite(e, [&](const Expr& node) { return node == access ? cached : node; });
   });
   Body copy{loop::make_block(found.block + "_fetch", {loop::make_store(local, places, access)})};
+  copy = where_they_run(stage, found.nest, found.place, outer, shells, left_out, std::move(copy));
   for (auto shell = shells.rbegin(); shell != shells.rend(); ++shell) {
     Stmt stmt = *shell;
     stmt.body = std::move(copy);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/names.h"
+#include "sparse/stage2/outside.h"
 
 namespace weft::sparse {
 namespace {
@@ -139,86 +140,16 @@ bool loads_anything(const Expr& e) {
   return found;
 }
 
-bool have_common(const Names& a, const Names& b) {
-  return std::any_of(a.begin(), a.end(), [&](const std::string& name) { return b.contains(name); });
+Names names_in(const Expr& e) {
+  Names names = loop::variables_of(e);
+  loop::visit(e, [&](const Expr& node) {
+    if (!node->name.empty()) names.insert(node->name);
+  });
+  return names;
 }
 
-namespace {
-
-// Proves that accesses lie inside of what they access.
-class InsideProof {
- public:
-  InsideProof(const Stage2& stage, const Around& around) : stage_(stage), facts_(facts_of(stage)) {
-    for (const Stmt* stmt : around) {
-      if (stmt->kind == Stmt::Kind::loop) facts_.push_loop(stmt->name, stmt->value);
-      if (stmt->kind == Stmt::Kind::let) facts_.push_let(stmt->name, stmt->value);
-      if (stmt->kind == Stmt::Kind::condition) facts_.push_condition(stmt->value);
-    }
-  }
-
-  bool covers(const std::string& name, const std::vector<Expr>& positions) const {
-    const Auxiliary* array = stage_.find_auxiliary(name);
-    const SparseBuffer* buffer = stage_.find_buffer(name);
-    if (array == nullptr && buffer == nullptr) return true;  // memory of its own, at loops' variables
-    if (array != nullptr && array->kind == Auxiliary::Kind::rows)
-      return is_below(positions[0], length_of(stage_, *array));
-    const std::vector<std::string> axes = array != nullptr ? axes_of(stage_, *array) : buffer->axes;
-    std::vector<Expr> ancestors;  // of the chain that is gone down
-    for (size_t d = 0; d < axes.size(); ++d) {
-      const Axis& axis = stage_.axis(axes[d]);
-      if (axis.parent.empty()) ancestors.clear();
-      const bool one_further = array != nullptr && array->kind == Auxiliary::Kind::indptr && d + 1 == axes.size();
-      const Expr extent = extent_of(stage_, axis, ancestors);
-      if (!is_below(positions[d], one_further ? extent + 1 : extent)) return false;
-      ancestors.push_back(positions[d]);
-    }
-    return true;
-  }
-
- private:
-  bool is_below(const Expr& position, const Expr& extent) const {
-    return facts_.is_nonnegative(position) && facts_.holds(loop::less(position, extent));
-  }
-
-  const Stage2& stage_;
-  loop::Facts facts_;
-};
-
-}  // namespace
-
-void check_inside_without(const Stage2& stage, const Nest& nest, const std::vector<Expr>& left_out, const Around& outer,
-                          const Body& kept, const Body& inner) {
-  if (left_out.empty()) return;
-  Around around = outer;
-  for (const Stmt& stmt : kept) around.push_back(&stmt);
-  const InsideProof proof(stage, around);
-  const auto variables = [&](const Expr& e) {
-    Names names = loop::variables_of(nest.without_lets(e));
-    for (const std::string& param : stage.params) names.erase(param);
-    return names;
-  };
-  const auto check_access = [&](const std::string& name, const std::vector<Expr>& indices, bool is_search) {
-    if (!is_search && proof.covers(name, indices)) return;
-    Names used;
-    for (const Expr& index : indices) used.merge(variables(index));
-    for (const Expr& condition : left_out)
-      check(!have_common(variables(condition), used), ErrorCode::unsupported,
-            "block '{}': {} would be accessed where {} does not hold, which depends on a reduction and may be what "
-            "keeps it inside; reorder, or leave the points out by conditions on spatial iterators",
-            nest.block().name, loop::to_text(loop::load(name, indices, Type::real)), loop::to_text(condition));
-  };
-  const auto check_loads = [&](const Expr& e) {
-    loop::visit(e, [&](const Expr& node) {
-      if (node->op == Op::load) check_access(node->name, node->operands, false);
-      if (loop::is_search(node->op)) check_access(node->name, node->operands, true);
-    });
-  };
-  for (const Stmt& stmt : kept)
-    if (stmt.value) check_loads(stmt.value);
-  visit(inner, [&](const Stmt& stmt) {
-    if (stmt.kind == Stmt::Kind::store) check_access(stmt.name, stmt.indices, false);
-  });
-  visit_exprs(inner, check_loads);
+bool have_common(const Names& a, const Names& b) {
+  return std::any_of(a.begin(), a.end(), [&](const std::string& name) { return b.contains(name); });
 }
 
 Body spatial_nest(const Stage2& stage, const Nest& nest, size_t from, Body inner, Inner kind) {
@@ -227,7 +158,7 @@ Body spatial_nest(const Stage2& stage, const Nest& nest, size_t from, Body inner
   Names reduced;
   const auto is_reduced = [&](const Expr& e) { return have_common(loop::variables_of(e), reduced); };
   Body levels;
-  std::vector<Expr> left_out;
+  std::vector<const Stmt*> left_out;
   for (size_t i = from; i + 1 < nest.path.size(); ++i) {
     const Nest::Level& level = nest.path[i];
     // Lets stand before what they are for, in the same body.
@@ -242,12 +173,13 @@ Body spatial_nest(const Stage2& stage, const Nest& nest, size_t from, Body inner
     const Stmt& stmt = level.stmt();
     if (stmt.kind == Stmt::Kind::loop && reductions.contains(stmt.name)) {
       reduced.insert(stmt.name);
+      left_out.push_back(&stmt);
     } else if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::condition) {
       if (is_reduced(stmt.value)) {
         check(stmt.kind == Stmt::Kind::condition, ErrorCode::unsupported,
               "block '{}': the spatial loop '{}' has an extent that depends on a reduction; put it outside",
               nest.block().name, stmt.name);
-        left_out.push_back(stmt.value);
+        left_out.push_back(&stmt);
         continue;
       }
       levels.push_back(stmt);
@@ -274,7 +206,8 @@ Body spatial_nest(const Stage2& stage, const Nest& nest, size_t from, Body inner
           "block '{}': init or write-back needs '{}', which depends on a reduction; keep its spatial loops apart from "
           "the reduction's",
           nest.block().name, name);
-  if (kind == Inner::copy) check_inside_without(stage, nest, left_out, nest.around(from), levels, inner);
+  if (kind == Inner::copy)
+    inner = where_they_run(stage, nest, from, nest.around(from), levels, left_out, std::move(inner));
   for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
     Stmt stmt = *level;
     if (stmt.kind != Stmt::Kind::let) {

@@ -56,6 +56,7 @@ int64_t literal_extent(const std::string& primitive, const LoopInNest& loop);
 
 // Whether it loads elements, which has to be where conditions hold that keep those inside of their buffers.
 bool loads_anything(const Expr& e);
+Names names_in(const Expr& e);  // variables and buffers
 bool have_common(const Names& a, const Names& b);
 
 // The loops among `path[from..]` that are spatial, around `inner`, with the conditions among them that hold for any
@@ -63,9 +64,5 @@ bool have_common(const Names& a, const Names& b);
 // on reductions hold nowhere; anything else is refused where such a condition may be what keeps its accesses inside.
 enum class Inner : uint8_t { init, copy };
 Body spatial_nest(const Stage2& stage, const Nest& nest, size_t from, Body inner, Inner kind);
-// Throws Error(unsupported) where one of `left_out`, conditions around the block, may be what keeps an access of
-// `inner` or of `kept` inside, which stand within `outer`, and `inner` within `kept`.
-void check_inside_without(const Stage2& stage, const Nest& nest, const std::vector<Expr>& left_out, const Around& outer,
-                          const Body& kept, const Body& inner);
 
 }  // namespace weft::sparse

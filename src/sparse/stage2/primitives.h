@@ -53,7 +53,7 @@ void compute_at(Stage2& stage, const std::string& block, const std::string& loop
 // The same for a block that comes after the other: there it runs last.
 void reverse_compute_at(Stage2& stage, const std::string& block, const std::string& loop);
 // A reduction loop becomes spatial: every iteration adds to a partial sum of its own, and a second block sums them up
-// in order. A factor that is the same in all of them multiplies the sum.
+// in order. A factor that is the same in all of them multiplies the sum, where something is added.
 void rfactor(Stage2& stage, const std::string& loop, loop::Scope scope);
 // Rows that are searched for within this loop, which sparse_fuse has made of several axes, are read from an array that
 // is made with the structure.

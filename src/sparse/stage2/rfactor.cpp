@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "sparse/stage2/nest.h"
+#include "sparse/stage2/outside.h"
 #include "sparse/stage2/primitives.h"
 
 namespace weft::sparse {
@@ -14,15 +15,6 @@ Names changing_within(const Nest& nest, size_t first) {
     if (stmt.kind != Stmt::Kind::block && !stmt.name.empty()) changing.insert(stmt.name);
   });
   return changing;
-}
-
-// Variables and buffers.
-Names names_in(const Expr& e) {
-  Names names = loop::variables_of(e);
-  loop::visit(e, [&](const Expr& node) {
-    if (!node->name.empty()) names.insert(node->name);
-  });
-  return names;
 }
 
 // a * x, where a is the same in every iteration of the reductions: their sums are multiplied by it once.
@@ -134,9 +126,37 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const Expr place = loop::variable(found.variable);
   const Expr mine = loop::load(partial, {place}, target->type);
 
-  Expr factor, term = store.value->operands[1];
   const Names changing = changing_within(found.nest, first);
-  take_factor(changing, term, factor);
+  Substitution within;  // what lets within the reductions name
+  for (size_t i = first + 1; i < found.nest.path.size(); ++i)
+    for (size_t s = 0; s < found.nest.path[i].index; ++s)
+      if (const Stmt& let = (*found.nest.path[i].body)[s]; let.kind == Stmt::Kind::let)
+        within[let.name] = found.nest.without_lets(loop::variable(let.name));
+  // Points that conditions within the reductions leave out have no sum.
+  Body kept;
+  std::vector<const Stmt*> left_out;
+  for (size_t i = first; i + 1 < found.nest.path.size(); ++i) {
+    const Stmt& stmt = found.nest.path[i].stmt();
+    if (stmt.kind == Stmt::Kind::condition && !have_common(names_in(stmt.value), changing))
+      kept.push_back(loop::make_condition(stmt.value, {}));
+    else if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::condition)
+      left_out.push_back(&stmt);
+  }
+  // An iteration that adds no term has nothing that is multiplied: the factor may be infinite, or not there.
+  Expr factor, term = store.value->operands[1];
+  std::vector<const Stmt*> all_but_own = left_out;
+  std::erase(all_but_own, &loop);
+  const Runs runs = runs_of(found.nest, first, {found.variable}, all_but_own);
+  if (runs.exact) take_factor(changing, term, factor);
+  if (factor) {
+    Around around = found.nest.around(first);
+    for (const Stmt& condition : kept) around.push_back(&condition);
+    loop::Facts facts = facts_within(stage, around);
+    facts.push_loop(found.variable, extent);
+    if (const Expr runs_at = unproven(facts, runs.conditions))
+      factor = loop::select(loop::substitute(runs_at, {{found.variable, loop::variable(lane)}}), factor,
+                            factor->type == Type::real ? loop::real(0) : Expr(0));
+  }
   const Expr taken_sum = loop::load(partial, {loop::variable(lane)}, target->type);
 
   const bool is_integer = target->type == Type::integer;
@@ -151,6 +171,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
                         {loop::make_store(store.name, store.indices, target + scaled(factor, taken_sum))},
                         block.init)});
   sum.reduction = true;
+  const bool has_init = !block.init.empty();
   block.init.clear();
   store.value = mine + term;
   store.name = partial;
@@ -160,24 +181,20 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   const auto at = body.begin() + static_cast<std::ptrdiff_t>(found.nest.path[first].index);
   const DType dtype = loop::computed_in(buffer->dtype);
   Body sums{std::move(sum)};
-  Substitution within;  // what lets within the reductions name
-  for (size_t i = first + 1; i < found.nest.path.size(); ++i)
-    for (size_t s = 0; s < found.nest.path[i].index; ++s)
-      if (const Stmt& let = (*found.nest.path[i].body)[s]; let.kind == Stmt::Kind::let)
-        within[let.name] = found.nest.without_lets(loop::variable(let.name));
   substitute(sums, within);
-  // Points that conditions within the reductions leave out have no sum.
-  Body kept;
-  std::vector<Expr> left_out;
-  for (size_t i = first; i < found.nest.path.size(); ++i) {
-    const Stmt& stmt = found.nest.path[i].stmt();
-    if (stmt.kind != Stmt::Kind::condition) continue;
-    if (have_common(names_in(stmt.value), changing))
-      left_out.push_back(stmt.value);
-    else
-      kept.push_back(loop::make_condition(stmt.value, {}));
+  // Where nothing runs nothing is added. Init that sets the element has shown that it is there.
+  Body added{loop::make_store(target->name, target->operands, target)};
+  substitute(added, within);
+  added = where_they_run(stage, found.nest, first, found.nest.around(first), kept, left_out, std::move(added));
+  if (added[0].kind == Stmt::Kind::condition) {
+    if (has_init)
+      refuse("rfactor", name,
+             fmt::format("'{}' may be added to only where {}, and init of block '{}' runs anyway; use "
+                         "decompose_reduction first",
+                         target->name, loop::to_text(added[0].value), found.block));
+    added[0].body = std::move(sums);
+    sums = std::move(added);
   }
-  check_inside_without(stage, found.nest, left_out, found.nest.around(first), kept, sums);
   for (auto condition = kept.rbegin(); condition != kept.rend(); ++condition)
     sums = {loop::make_condition(condition->value, std::move(sums))};
   check_memory_around(found.nest, first, sums);

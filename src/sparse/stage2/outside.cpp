@@ -1,0 +1,182 @@
+#include "sparse/stage2/outside.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "loop/linear.h"
+#include "sparse/stage2/product.h"
+
+namespace weft::sparse {
+namespace {
+
+// Proves that accesses lie inside of what they access.
+class InsideProof {
+ public:
+  InsideProof(const Stage2& stage, const Around& around) : stage_(stage), facts_(facts_within(stage, around)) {}
+
+  bool covers(const std::string& name, const std::vector<Expr>& positions) const {
+    const Auxiliary* array = stage_.find_auxiliary(name);
+    const SparseBuffer* buffer = stage_.find_buffer(name);
+    if (array == nullptr && buffer == nullptr) return true;  // memory of its own, at loops' variables
+    if (array != nullptr && array->kind == Auxiliary::Kind::rows)
+      return is_below(positions[0], length_of(stage_, *array));
+    const std::vector<std::string> axes = array != nullptr ? axes_of(stage_, *array) : buffer->axes;
+    std::vector<Expr> ancestors;  // of the chain that is gone down
+    for (size_t d = 0; d < axes.size(); ++d) {
+      const Axis& axis = stage_.axis(axes[d]);
+      if (axis.parent.empty()) ancestors.clear();
+      const bool one_further = array != nullptr && array->kind == Auxiliary::Kind::indptr && d + 1 == axes.size();
+      const Expr extent = extent_of(stage_, axis, ancestors);
+      if (!is_below(positions[d], one_further ? extent + 1 : extent)) return false;
+      ancestors.push_back(positions[d]);
+    }
+    return true;
+  }
+
+ private:
+  bool is_below(const Expr& position, const Expr& extent) const {
+    return facts_.is_nonnegative(position) && facts_.holds(loop::less(position, extent));
+  }
+
+  const Stage2& stage_;
+  loop::Facts facts_;
+};
+
+// `0 < extent`, of extents as split makes them without the division.
+Expr has_iterations(const Expr& extent) {
+  int64_t divisor = 0;
+  if (extent->op != Op::floor_div || !loop::is_integer(extent->operands[1], &divisor) || divisor <= 0)
+    return loop::less(0, extent);
+  return has_iterations(loop::expr_of(loop::linear_of(extent->operands[0] - (divisor - 1))));
+}
+
+// Whether a condition that holds at some point of loops holds at the first one: these variables only add to what is to
+// be small.
+bool holds_at_first(const Names& changing, const Expr& condition) {
+  if (condition->op != Op::less && condition->op != Op::less_equal) return false;
+  const auto& x = condition->operands;
+  if (x[0]->type != Type::integer || have_common(names_in(x[1]), changing)) return false;
+  const loop::Linear sum = loop::linear_of(x[0]);
+  return !sum.overflows && std::all_of(sum.terms.begin(), sum.terms.end(), [&](const auto& part) {
+    const auto& [term, coefficient] = part;
+    return !have_common(names_in(term), changing) || (term->op == Op::variable && coefficient > 0);
+  });
+}
+
+std::vector<Expr> accesses_of(const Body& body) {
+  std::vector<Expr> accesses;
+  visit(body, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::store) accesses.push_back(loop::load(stmt.name, stmt.indices, Type::real));
+  });
+  visit_exprs(body, [&](const Expr& e) {
+    loop::visit(e, [&](const Expr& node) {
+      if (node->op == Op::load || loop::is_search(node->op)) accesses.push_back(node);
+    });
+  });
+  return accesses;
+}
+
+// Throws where a condition that is left out may be what keeps an access inside.
+void check_conditions(const Stage2& stage, const Nest& nest, const InsideProof& proof, const Expr& access,
+                      const std::vector<const Stmt*>& left_out) {
+  if (access->op == Op::load && proof.covers(access->name, access->operands)) return;
+  const auto variables = [&](const Expr& e) {
+    Names names = loop::variables_of(nest.without_lets(e));
+    for (const std::string& param : stage.params) names.erase(param);
+    return names;
+  };
+  Names used;
+  for (const Expr& index : access->operands) used.merge(variables(index));
+  for (const Stmt* stmt : left_out)
+    check(stmt->kind != Stmt::Kind::condition || !have_common(variables(stmt->value), used), ErrorCode::unsupported,
+          "block '{}': {} would be accessed where {} does not hold, which depends on a reduction and may be what "
+          "keeps it inside; reorder, or leave the points out by conditions on spatial iterators",
+          nest.block().name, loop::to_text(loop::load(access->name, access->operands, Type::real)),
+          loop::to_text(stmt->value));
+}
+
+}  // namespace
+
+loop::Facts facts_within(const Stage2& stage, const Around& around) {
+  loop::Facts facts = facts_of(stage);
+  for (const Stmt* stmt : around) {
+    if (stmt->kind == Stmt::Kind::loop) facts.push_loop(stmt->name, stmt->value);
+    if (stmt->kind == Stmt::Kind::let) facts.push_let(stmt->name, stmt->value);
+    if (stmt->kind == Stmt::Kind::condition) facts.push_condition(stmt->value);
+  }
+  return facts;
+}
+
+Runs runs_of(const Nest& nest, size_t from, const Names& kept, const std::vector<const Stmt*>& left_out) {
+  Names changing;  // variables, and memory that is set
+  visit(Body{nest.path[from].stmt()}, [&](const Stmt& stmt) {
+    if (stmt.kind != Stmt::Kind::block && !kept.contains(stmt.name)) changing.insert(stmt.name);
+  });
+  Substitution first;
+  for (const Stmt* stmt : left_out)
+    if (stmt->kind == Stmt::Kind::loop) first[stmt->name] = 0;
+  Runs runs;
+  for (const Stmt* stmt : left_out) {
+    const bool is_loop = stmt->kind == Stmt::Kind::loop;
+    const Expr value = nest.without_lets(stmt->value);
+    const bool is_same = !have_common(names_in(value), changing);
+    if (!value->may_fail && (is_same || (!is_loop && holds_at_first(changing, value))))
+      runs.conditions.push_back(loop::substitute(is_loop ? has_iterations(value) : value, first));
+    else
+      runs.exact = false;
+  }
+  return runs;
+}
+
+Expr unproven(const loop::Facts& facts, std::vector<Expr> conditions) {
+  for (size_t i = 0; i < conditions.size();) {
+    loop::Facts known = facts;
+    for (size_t other = 0; other < conditions.size(); ++other)
+      if (other != i && !loads_anything(conditions[other])) known.push_condition(conditions[other]);
+    if (known.holds(conditions[i]))
+      conditions.erase(conditions.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
+  }
+  return all_hold(conditions);
+}
+
+Body where_they_run(const Stage2& stage, const Nest& nest, size_t from, const Around& outer, const Body& kept,
+                    const std::vector<const Stmt*>& left_out, Body inner) {
+  if (left_out.empty()) return inner;
+  Around around = outer;
+  for (const Stmt& stmt : kept) around.push_back(&stmt);
+  Around within = around;
+  within.insert(within.end(), left_out.begin(), left_out.end());
+  const InsideProof proof(stage, around), proof_within(stage, within);
+  const auto is_kept_inside = [&](const Expr& access) {
+    return access->op == Op::load && !proof.covers(access->name, access->operands) &&
+           proof_within.covers(access->name, access->operands);
+  };
+  const std::vector<Expr> accesses = accesses_of(inner), before = accesses_of(kept);
+  Around asked = around;
+  Stmt condition;
+  if (std::any_of(accesses.begin(), accesses.end(), is_kept_inside)) {
+    Names known;
+    for (const Stmt* stmt : around) known.insert(stmt->name);
+    if (const Expr runs = unproven(facts_within(stage, around), runs_of(nest, from, known, left_out).conditions)) {
+      condition = loop::make_condition(runs, {});
+      asked.push_back(&condition);
+    }
+  }
+  const InsideProof proof_asked(stage, asked);
+  const auto check_access = [&](const Expr& access, const InsideProof& own) {
+    check_conditions(stage, nest, own, access, left_out);
+    check(!is_kept_inside(access) || own.covers(access->name, access->operands), ErrorCode::unsupported,
+          "block '{}': {} would be accessed where loops that it is taken out of have no iteration, which may be what "
+          "keeps it inside; reorder, or leave the points out by conditions on spatial iterators",
+          nest.block().name, loop::to_text(access));
+  };
+  for (const Expr& access : before) check_access(access, proof);
+  for (const Expr& access : accesses) check_access(access, proof_asked);
+  if (asked.size() == around.size()) return inner;
+  condition.body = std::move(inner);
+  return {std::move(condition)};
+}
+
+}  // namespace weft::sparse
