@@ -310,21 +310,43 @@ TEST(Decompose, ResultsThatCannotBeGatheredAreRefused) {
        "'U' is written at P[k], another element in each iteration of the reduction 'k'");
 }
 
-// The formats hold nothing before init.
-TEST(Decompose, InitThatReadsItsResultIsRefused) {
-  const std::string text = program_in_csr(R"(  K = dense_fixed(4)
+// The formats hold nothing before init: it reads what the caller gives.
+std::string sums_whose_init_is(const std::string& init) {
+  return fmt::format(R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  K = dense_fixed(4)
   A = buffer(I, J): fp32
   S = buffer(I, J): fp32
-  iterate it(I, J, K) "SSR" as (i, j, k):
+  U = buffer(I, J): fp32
+  iterate it(I, J, K) "SSR" as (i, j, k) where i % 5 != 3:
     init:
-      S[i, j] = min(S[i, j], 0.0)
-    S[i, j] = S[i, j] + A[i, j]
-)");
-  for (const char* format : {"csc()", "bsr(2)", "csr()"}) {
-    const std::string schedule = "decompose_format(it, A, " + std::string(format) + ")\n";
-    expect_contains(refusal([&] { compile(parse(text), schedule, Device::cpu(), {.stop_after = "generate"}); }),
-                    "init reads 'S', which the formats do not have before", schedule);
-  }
+{}    S[i, j] = S[i, j] + A[i, j]
+    U[i, j] = U[i, j] + 2.0 * A[i, j]
+)",
+                     init);
+}
+
+TEST(Decompose, InitReadsItsResultsOfTheCaller) {
+  for (const char* init : {"      S[i, j] = min(S[i, j], 0.0)\n      U[i, j] = 0.5 * U[i, j]\n",
+                           // What init has set before is the format's own.
+                           "      S[i, j] = 0.25 * S[i, j] + U[i, j]\n      U[i, j] = S[i, j] * 2.0 + U[i, j]\n"})
+    for (const char* formats : {"csc()", "bsr(2)", "csr()", "coo()", "bsr(2), csr()", "ell(2), coo()", "hyb(2, 2)"})
+      expect_same_results(sums_whose_init_is(init), fmt::format("decompose_format(it, A, {})\n", formats), {});
+}
+
+TEST(Decompose, InitThatReadsOtherResultsIsRefused) {
+  const std::string text = sums_whose_init_is("      S[i, j] = min(S[i, 0], 0.0)\n      U[i, j] = 0.5 * U[i, j]\n");
+  expect_contains(refusal([&] {
+                    compile(parse(text), "decompose_format(it, A, csc())\n", Device::cpu(), {.stop_after = "generate"});
+                  }),
+                  "init reads S[i, 0], another element than is written at its point", text);
+  // Places of other formats' elements would begin with what these have begun with already.
+  expect_contains(refusal([&] {
+                    compile(parse(sums_whose_init_is("      S[i, j] = S[i, j]\n      U[i, j] = 0.0\n")),
+                            "decompose_format(it, A, csr(), bsr(2))\n", Device::cpu(), {.stop_after = "generate"});
+                  }),
+                  "what is added to 'S' has to be 0 there", "");
 }
 
 // ---------------------------------------------------------------- element by element

@@ -158,20 +158,26 @@ class Rewriter {
     for (const std::string& axis : buffer_.axes) old_places.push_back(loop::variable(iterator_of(axis)));
     const Type type = loop::type_of(buffer_.dtype);
     const Expr old_load = loop::load(buffer_.name, old_places, type), new_load = loop::load(name_, new_places(), type);
+    Names not_set;  // results that hold nothing yet: what they begin with is the caller's
     const auto moved = [&](const Expr& e) {
       return loop::substitute(loop::rewrite(e,
                                             [&](const Expr& node) {
                                               if (copies_ && node == old_load) return new_load;
-                                              return node->op == Op::load && is_result(node->name) ? moved_result(node)
-                                                                                                   : node;
+                                              const bool is_own = node->op == Op::load && is_result(node->name) &&
+                                                                  !not_set.contains(node->name);
+                                              return is_own ? moved_result(node) : node;
                                             }),
                               old_);
     };
     result.body = it_.body;
     if (gathers_) result.init = init_of_result();
+    for (const Stmt& stmt : result.init) not_set.insert(stmt.name);
     for (Body* body : {&result.init, &result.body}) {
-      rewrite_exprs(*body, moved);
       for (Stmt& stmt : *body) {
+        Body one{std::move(stmt)};
+        rewrite_exprs(one, moved);
+        stmt = std::move(one[0]);
+        not_set.erase(stmt.name);
         if (!gathers_) continue;
         const Expr target = moved_result(loop::load(stmt.name, stmt.indices, Type::real));
         stmt.name = target->name;
@@ -330,10 +336,13 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
       refuse_format(it.name, buffer.name, fmt::format("'{}' is read or written besides", stmt.name));
     if (!it.init.empty() && !stores_to(it.init, stmt.name))
       refuse_format(it.name, buffer.name, fmt::format("init sets other results, and not '{}'", stmt.name));
+    // At its own place init begins with what the caller gives, or what init has set before.
     for (const Stmt& init : it.init)
-      if (loop::loads_from(init.value, stmt.name))
-        refuse_format(it.name, buffer.name,
-                      fmt::format("init reads '{}', which the formats do not have before", stmt.name));
+      loop::visit(init.value, [&](const Expr& e) {
+        if (e->op == Op::load && e->name == stmt.name && e->operands != stmt.indices)
+          refuse_format(it.name, buffer.name,
+                        fmt::format("init reads {}, another element than is written at its point", loop::to_text(e)));
+      });
     if (it.init.empty() && stmt.value->op != Op::add && !assigned)
       refuse_format(it.name, buffer.name, fmt::format("'{}' has no init, and is no sum", stmt.name));
   }
