@@ -138,6 +138,10 @@ bool stores_to(const Body& body, const std::string& buffer) {
   return found;
 }
 
+bool accesses(const Body& body, const std::string& buffer) {
+  return loads_from(body, buffer) || stores_to(body, buffer);
+}
+
 int num_loads(const Body& body, const std::string& buffer) {
   int count = 0;
   visit_exprs(body, [&](const Expr& e) {

@@ -115,6 +115,7 @@ int64_t prefetch_distance(const Stmt& loop);
 bool uses(const Body& body, const std::string& variable);
 bool loads_from(const Body& body, const std::string& buffer);
 bool stores_to(const Body& body, const std::string& buffer);
+bool accesses(const Body& body, const std::string& buffer);  // either
 // How often; searches count.
 int num_loads(const Body& body, const std::string& buffer);
 // The first name of `stem`, `stem_1`, `stem_2`, ... that is not taken.

@@ -36,6 +36,10 @@ struct Phase {
 };
 std::vector<Phase> split_phases(const Function& function);
 
+// What stands behind the last statement that accesses the memory body[memory], or memory that begins before that one:
+// all of it is in one phase.
+size_t end_of_memory(const Body& body, size_t memory);
+
 // A function, and what is started of it one after another. Names that targets have other uses for are others here
 // (codegen/names.h).
 struct Launches {

@@ -18,17 +18,16 @@ bool has_bound_loop(const Body& body) {
   return found;
 }
 
-// What stands behind the last statement that accesses the memory body[memory], or memory that begins before that one.
+}  // namespace
+
 size_t end_of_memory(const Body& body, size_t memory) {
   size_t end = memory + 1;
   for (size_t i = end; i < body.size(); ++i)
-    if (stores_to({body[i]}, body[memory].name) || loads_from({body[i]}, body[memory].name)) end = i + 1;
+    if (accesses({body[i]}, body[memory].name)) end = i + 1;
   for (size_t i = memory + 1; i < end; ++i)
     if (body[i].kind == Stmt::Kind::allocate) end = std::max(end, end_of_memory(body, i));
   return end;
 }
-
-}  // namespace
 
 std::vector<Phase> split_phases(const Function& function) {
   std::vector<Phase> phases;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/names.h"
+#include "loop/passes.h"
 #include "sparse/schedule_line.h"
 #include "sparse/stage2/primitives.h"
 
@@ -242,27 +243,20 @@ Names ScheduleRunner::named_axes_of_one(const Stage1& program) const {
 }
 
 namespace {
-bool accesses(const Stmt& stmt, const std::string& buffer) {
-  return loop::stores_to({stmt}, buffer) || loop::loads_from({stmt}, buffer);
-}
 
-// Memory of its own around all loops is that of one phase, and a nest that a team or a card shares is a phase alone.
+// Memory of its own around all loops is that of one phase, and a nest that a team shares is a phase alone.
 void check_phases(const ScheduleLine& line, const Stage2& stage) {
   const Body& body = stage.body;
   for (size_t memory = 0; memory < body.size(); ++memory) {
     if (body[memory].kind != Stmt::Kind::allocate) continue;
-    size_t end = memory + 1;
-    for (size_t i = end; i < body.size(); ++i)
-      if (accesses(body[i], body[memory].name)) end = i + 1;
-    for (size_t i = memory + 1; i < end; ++i)
-      visit(Body{body[i]}, [&](const Stmt& stmt) {
-        const bool is_shared = stmt.loop == loop::LoopKind::bind || stmt.loop == loop::LoopKind::parallel;
-        check(
-            !is_shared, ErrorCode::unsupported,
+    const auto begin = body.begin() + static_cast<std::ptrdiff_t>(memory);
+    const auto end = body.begin() + static_cast<std::ptrdiff_t>(loop::end_of_memory(body, memory));
+    loop::visit(Body(begin, end), [&](const Stmt& stmt) {
+      check(stmt.loop != loop::LoopKind::parallel, ErrorCode::unsupported,
             "{}: '{}' lies around all loops in memory of one worker, and loop '{}' is shared; required: a loop around "
             "the memory, which compute_at makes of two, or a buffer",
             line.primitive, body[memory].name, stmt.name);
-      });
+    });
   }
 }
 

@@ -63,7 +63,7 @@ std::map<std::string, int64_t> vector_locals(const Body& body, DType dtype) {
     int64_t width = 0;
     if (loop.kind != Stmt::Kind::loop || loop.loop != LoopKind::vectorize || !is_integer(loop.value, &width)) return;
     for (const auto& [name, size] : sizes)
-      if (size % width == 0 && (stores_to(loop.body, name) || loads_from(loop.body, name))) lanes[name] = width;
+      if (size % width == 0 && accesses(loop.body, name)) lanes[name] = width;
   });
   return lanes;
 }

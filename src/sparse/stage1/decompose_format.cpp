@@ -596,9 +596,7 @@ SplitProgram split_preprocess(const Stage1& program) {
   for (const Iteration& it : program.iterations)
     (it.preprocess ? split.preprocess : split.compute).iterations.push_back(it);
   std::erase_if(split.preprocess.buffers, [&](const SparseBuffer& buffer) {
-    const auto accesses = [&](const Iteration& it) {
-      return stores_to(it.body, buffer.name) || loads_from(it.body, buffer.name);
-    };
+    const auto accesses = [&](const Iteration& it) { return loop::accesses(it.body, buffer.name); };
     const auto& all = split.preprocess.iterations;
     return buffer.temporary && std::none_of(all.begin(), all.end(), accesses);
   });

@@ -79,13 +79,13 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
   };
   redirect(block.body);
   redirect(block.init);
-  if (loads_from(block.body, store.name) || stores_to(block.init, store.name) || loads_from(block.init, store.name))
+  if (loads_from(block.body, store.name) || accesses(block.init, store.name))
     refuse("cache_write", name,
            fmt::format("block '{}' reads other elements of '{}' than it writes", block.name, store.name));
 
   // [allocate] [read, unless init sets it from others] the nest [write]
   const Nest::Level& around = found.nest.path[found.place + 1];
-  if (loop::loads_from({around.stmt()}, store.name) || loop::stores_to({around.stmt()}, store.name))
+  if (loop::accesses({around.stmt()}, store.name))
     refuse("cache_write", name, fmt::format("another block within the loop accesses '{}', too", store.name));
   const auto copy = [&](const char* what, Stmt stmt) {
     return spatial_nest(stage, found.nest, found.place + 1,

@@ -66,7 +66,7 @@ void compute_inline(Stage2& stage, const std::string& name) {
   const Stmt store = element_of(stage, nest);
   const size_t place = nest.path[0].index;
   for (size_t i = 0; i < place; ++i)
-    if (loop::stores_to({stage.body[i]}, store.name) || loop::loads_from({stage.body[i]}, store.name))
+    if (loop::accesses({stage.body[i]}, store.name))
       stop(name, loop::stores_to({stage.body[i]}, store.name)
                      ? fmt::format("another block writes '{}', too", store.name)
                      : fmt::format("'{}' is read before", store.name));

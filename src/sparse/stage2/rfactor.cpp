@@ -41,7 +41,7 @@ void check_init_behind(const std::string& name, const Nest& nest, size_t first, 
   const auto check = [&](const Body& writing, const Body& other) {
     visit(writing, [&](const Stmt& stmt) {
       if (stmt.kind != Stmt::Kind::store || stmt.name == target) return;
-      if (loop::loads_from(other, stmt.name) || loop::stores_to(other, stmt.name))
+      if (loop::accesses(other, stmt.name))
         refuse("rfactor", name,
                fmt::format("init of block '{}', which would run behind the partial sums, and they access '{}'; use "
                            "decompose_reduction first",
@@ -117,7 +117,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   visit(others, [&](Stmt& stmt) {
     if (stmt.kind == Stmt::Kind::block && stmt.name == found.block) stmt.body.clear(), stmt.init.clear();
   });
-  if (loop::stores_to(others, store.name) || loop::loads_from(others, store.name))
+  if (loop::accesses(others, store.name))
     refuse("rfactor", name, fmt::format("another block within the reductions accesses '{}', too", store.name));
   check_init_behind(name, found.nest, first, store.name);
   const Names taken = taken_names(stage);

@@ -53,9 +53,8 @@ class Keeping {
     if (extents.empty()) extents.push_back(1);
     const std::string local = loop::fresh_name(buffer_.name + "_local", taken_names(stage_));
     redirect(body, local);
-    const auto first = std::find_if(body.begin(), body.end(), [&](const Stmt& stmt) {
-      return loop::stores_to({stmt}, local) || loop::loads_from({stmt}, local);
-    });
+    const auto first =
+        std::find_if(body.begin(), body.end(), [&](const Stmt& stmt) { return loop::accesses({stmt}, local); });
     const DType dtype = loop::computed_in(buffer_.dtype);
     body.insert(first, loop::make_allocate(local, extents, dtype, scope));
     std::erase_if(stage_.buffers, [&](const SparseBuffer& b) { return b.name == buffer_.name; });
