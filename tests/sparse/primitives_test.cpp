@@ -268,7 +268,7 @@ TEST(Primitives, RefuseWhatWouldChangeTheResult) {
       {"lower()\ncache_read(csrmm.i, C, register)\n", "writes 'C' itself; use cache_write"},
       {"lower()\ncache_read(csrmm.i, D, register)\n", "there is no buffer 'D'"},
       {"lower()\nreorder(csrmm.k, csrmm.j)\ncache_write(csrmm.k, register)\ndecompose_reduction(csrmm.i)\n",
-       "init sets 'C_local', which is kept within the loop"},
+       "init needs 'C_local', which is kept within the loop"},
       {"lower()\ncache_read(csrmm.i, B, register)\n",
        "the extent j_indptr[i + 1] - j_indptr[i] of 'j' is no literal",
        false,

@@ -80,11 +80,9 @@ class Merging {
     const Stmt* own = &stage_.body[from];
     std::vector<const Stmt*> statements{own};
     for (size_t i = std::min(from, to) + 1; i < std::max(from, to); ++i) {
-      const Stmt& stmt = stage_.body[i];
-      statements.push_back(&stmt);
-      const bool is_needed = stmt.kind == Stmt::Kind::allocate &&
-                             (loop::loads_from({*own}, stmt.name) || loop::stores_to({*own}, stmt.name));
-      if (is_needed && !before_) stop(fmt::format("it needs '{}', which is kept from behind the loop on", stmt.name));
+      statements.push_back(&stage_.body[i]);
+      if (const std::string memory = memory_needed({stage_.body[i]}, {*own}); !before_ && !memory.empty())
+        stop(fmt::format("it needs '{}', which is kept from behind the loop on", memory));
     }
     const Dependences all(stage_, {}, statements);
     const auto is_own = [&](const MemoryAccess& access) { return access.stmt == own || access.is_within(*own); };

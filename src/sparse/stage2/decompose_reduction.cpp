@@ -44,12 +44,10 @@ void decompose_reduction(Stage2& stage, const std::string& name) {
              fmt::format("the reduction '{}' stands around it: init would run again and again; name that loop or one "
                          "outside of it",
                          found.nest.path[i].stmt().name));
-  visit(Body{found.loop()}, [&](const Stmt& stmt) {
-    if (stmt.kind == Stmt::Kind::allocate && stores_to(found.nest.block().init, stmt.name))
-      refuse("decompose_reduction", name,
-             fmt::format("init sets '{}', which is kept within the loop; name a loop within that, or decompose first",
-                         stmt.name));
-  });
+  if (const std::string memory = memory_needed(found.loop().body, found.nest.block().init); !memory.empty())
+    refuse("decompose_reduction", name,
+           fmt::format("init needs '{}', which is kept within the loop; name a loop within that, or decompose first",
+                       memory));
   check_init_first(stage, found);
   place_init(stage, found.nest, found.place, found.block + "_init");
 }

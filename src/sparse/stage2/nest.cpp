@@ -97,14 +97,20 @@ void check_written_surely(const std::string& primitive, const std::string& loop,
     });
 }
 
-void check_memory_around(const Nest& nest, size_t place, const Body& moved) {
-  visit(Body{nest.path[place].stmt()}, [&](const Stmt& stmt) {
-    if (stmt.kind != Stmt::Kind::allocate) return;
-    check(!loop::loads_from(moved, stmt.name) && !loop::stores_to(moved, stmt.name), ErrorCode::unsupported,
-          "block '{}': what would run around loop '{}' needs '{}', which is kept within it; name a loop within that "
-          "memory, or keep it later",
-          nest.block().name, nest.path[place].stmt().name, stmt.name);
+std::string memory_needed(const Body& statements, const Body& moved) {
+  std::string needed;
+  visit(statements, [&](const Stmt& stmt) {
+    if (needed.empty() && stmt.kind == Stmt::Kind::allocate && loop::accesses(moved, stmt.name)) needed = stmt.name;
   });
+  return needed;
+}
+
+void check_memory_around(const Nest& nest, size_t place, const Body& moved) {
+  const std::string memory = memory_needed(nest.path[place].stmt().body, moved);
+  check(memory.empty(), ErrorCode::unsupported,
+        "block '{}': what would run around loop '{}' needs '{}', which is kept within it; name a loop within that "
+        "memory, or keep it later",
+        nest.block().name, nest.path[place].stmt().name, memory);
 }
 
 Names taken_names(const Stage2& stage) {

@@ -48,7 +48,9 @@ void check_new_name(const Stage2& stage, const Nest& nest, const std::string& na
 // could not do.
 void check_written_surely(const std::string& primitive, const std::string& loop, const Stmt& block,
                           const std::string& buffer = {});
-// Throws Error(unsupported) where `moved`, which is to run around path[place], accesses memory that is kept within it.
+// Memory that begins in the statements, or in what stands within them, and that `moved` accesses; "": none.
+std::string memory_needed(const Body& statements, const Body& moved);
+// Throws Error(unsupported) where `moved`, which is to run around path[place], needs memory that is kept within it.
 void check_memory_around(const Nest& nest, size_t place, const Body& moved);
 Names taken_names(const Stage2& stage);
 // Extent of a loop that has to be a literal.
