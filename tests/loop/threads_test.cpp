@@ -298,6 +298,15 @@ TEST(Threads, AreRefusedWhereCtasWouldExchangeValues) {
       threads_of("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[i] = A[i] + B[j]\n"));
   expect_refused("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[j * 2 + i] = B[j]\n",
                  "'A' may be exchanged between CTAs");
+  // Two loops over the same axis, beside each other in one nest.
+  const auto passed_on = [](const char* index) {
+    return fmt::format(
+        "  for i in range(n) [bind=blockIdx.x]:\n    for j in range(8) [bind=blockIdx.y]:\n      A[i * 8 + j] = 1.0\n"
+        "    for k in range(8) [bind=blockIdx.y]:\n      B[i * 8 + k] = A[i * 8 + {}]\n",
+        index);
+  };
+  expect_refused(passed_on("(7 - k)"), "'A' may be exchanged between CTAs");
+  EXPECT_NO_THROW(threads_of(passed_on("k")));
 }
 
 TEST(Threads, AreRefusedWhereRegistersAreTakenForOneMemory) {

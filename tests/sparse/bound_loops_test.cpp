@@ -113,6 +113,29 @@ TEST(BoundLoops, AreAskedAgainWhenLoopsAroundThemChange) {
                  "line 4, column 1: reorder(sums.r0, sums.n0): 'r0' is bound to threadIdx.x: it is a reduction");
 }
 
+// What stores to memory that each thread has for itself is run by all of them, also along axes that it is not bound to:
+// what the first thread along x stores, the others read.
+TEST(BoundLoops, ThatFillMemoryOfEachThreadReadInAllOfThem) {
+  constexpr const char* kKept = R"(program kept(m):
+  I = dense_fixed(m)
+  K = dense_fixed(8)
+  X = buffer(I, K): fp32
+  Y = buffer(I, K): fp32
+  Z = buffer(I, K): fp32
+  iterate first(I, K) "SS" as (i, k):
+    Y[i, k] = X[i, k] * 2.0
+  iterate second(I, K) "SS" as (a, b):
+    Z[a, b] = Z[a, b] + Y[a, b]
+)";
+  const std::string merged = "compute_at(first, second.b)\n";
+  const std::string bound =
+      "bind(second.b, threadIdx.y)\nbind(second_read.b, threadIdx.y)\nbind(second_write.b, threadIdx.y)\n";
+  expect_refused(kKept, merged + "cache_write(second.a, register)\n" + bound,
+                 "Y[a, b] may be one element that different threads along threadIdx.x access");
+  // In shared memory the first alone does both.
+  EXPECT_EQ(refusal([&] { cuda_of(kKept, merged + "cache_write(second.a, shared)\n" + bound); }), "");
+}
+
 // What a thread has added up so far is not what the condition asks for.
 TEST(BoundLoops, AddUpWhatDoesNotDependOnTheSum) {
   const std::string filled = program_of_matrix(R"(  X = buffer(I, J): fp32
