@@ -195,6 +195,16 @@ TEST(Barriers, AreThoseThatEveryIterationNeeds) {
 )");
 }
 
+// What an iteration leaves pending for the next one is known before it is asked what stands behind the loop: the barrier
+// within the last iteration is behind its read of x.
+TEST(Barriers, AreNotRepeatedBehindALoop) {
+  RandomSteps random(3140);
+  const std::string text = to_text(Barriers(kShared).placed(random.steps(1)));
+  const std::string end = "  barrier\n  step[10] = 0.0\nstep[11] = 0.0\n";
+  ASSERT_GE(text.size(), end.size());
+  EXPECT_EQ(text.substr(text.size() - end.size()), end);
+}
+
 // A variable of one nest means nothing in the next.
 TEST(Barriers, StandWhereNamesMeanOtherValues) {
   const Access write{"x", true, false, "threadIdx.x * 1 + a * 4", {"a"}};

@@ -149,6 +149,33 @@ TEST(Tensorize, LeavesRowsOutThatAreNotThere) {
   for (size_t e = 0; e < c.size(); ++e) EXPECT_EQ(c[e], e / 4 % 3 == 1 ? 7.f : INFINITY) << e;
 }
 
+// Places at steps of different lengths, and rows whose elements are not one behind the other.
+TEST(Tensorize, CopiesOperandsThatAreInNoRows) {
+  for (const char* product : {"A[i // 2, l] * B[l, j]", "A[i % 4, l] * B[l, j]", "A[i, l] * B[l, 2 * j]",
+                              "A[i, l] * B[j, l]", "A[i, l] * B[l, l + j]", "A[l, 7 - i] * B[3 - l, 7 - j]"}) {
+    const std::string program = fmt::format(R"(program dense():
+  I = dense_fixed(8)
+  J = dense_fixed(4)
+  L = dense_fixed(4)
+  W = dense_fixed(8)
+  A = buffer(I, W): fp32
+  B = buffer(L, W): fp32
+  C = buffer(I, J): fp32
+  iterate product(I, J, L) "SSR" as (i, j, l):
+    init:
+      C[i, j] = 0.0
+    C[i, j] = C[i, j] + {}
+)",
+                                            product);
+    const Operator op = compile(
+        parse(program), "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n", Device::cpu());
+    EXPECT_EQ(num_products(op), 1) << product;
+    Values a = random_values(64, 1), b = random_values(32, 2), c(32);
+    const RunArguments arguments{.buffers = {{"A", view(a, {8, 8})}, {"B", view(b, {4, 8})}, {"C", view(c, {8, 4})}}};
+    expect_everywhere(op, arguments, "C", interpret_operator(op, arguments, Stage::source).buffers.at("C"), product);
+  }
+}
+
 std::string why_not(const std::string& program, const std::string& schedule,
                     const std::map<std::string, int64_t>& set = {{"m", 8}, {"n", 16}, {"inner", 8}}) {
   return refusal([&] { compile(parse(program), schedule, Device::cpu(), {.set = set, .stop_after = "generate"}); });
