@@ -151,8 +151,9 @@ TEST(Tensorize, LeavesRowsOutThatAreNotThere) {
 
 // Places at steps of different lengths, and rows whose elements are not one behind the other.
 TEST(Tensorize, CopiesOperandsThatAreInNoRows) {
-  for (const char* product : {"A[i // 2, l] * B[l, j]", "A[i % 4, l] * B[l, j]", "A[i, l] * B[l, 2 * j]",
-                              "A[i, l] * B[j, l]", "A[i, l] * B[l, l + j]", "A[l, 7 - i] * B[3 - l, 7 - j]"}) {
+  for (const char* product :
+       {"A[i // 2, l] * B[l, j]", "A[i % 4, l] * B[l, j]", "A[i, l] * B[l, 2 * j]", "A[i, l] * B[j, l]",
+        "A[i, l] * A[l + j, 5]", "A[i, l] * B[l, l + j]", "A[l, 7 - i] * B[3 - l, 7 - j]"}) {
     const std::string program = fmt::format(R"(program dense():
   I = dense_fixed(8)
   J = dense_fixed(4)
@@ -174,6 +175,16 @@ TEST(Tensorize, CopiesOperandsThatAreInNoRows) {
     const RunArguments arguments{.buffers = {{"A", view(a, {8, 8})}, {"B", view(b, {4, 8})}, {"C", view(c, {8, 4})}}};
     expect_everywhere(op, arguments, "C", interpret_operator(op, arguments, Stage::source).buffers.at("C"), product);
   }
+}
+
+TEST(Tensorize, CopiesOperandsOfDoublesInDoubles) {
+  std::string program = dense_program();
+  for (size_t at = 0; (at = program.find("fp32", at)) != program.npos;) program.replace(at, 4, "fp64");
+  program.replace(program.find("A[i, l] *"), 9, "A[i // 2, l] *");
+  const Operator op =
+      compile(parse(program), "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n", Device::cpu(),
+              {.set = {{"m", 8}, {"n", 16}, {"inner", 8}}, .stop_after = "generate"});
+  expect_contains(op.text("stage2"), "allocate C_factor_local[8, 8]: fp64", program);
 }
 
 std::string why_not(const std::string& program, const std::string& schedule,
@@ -200,9 +211,13 @@ TEST(Tensorize, IsRefusedWhereItWouldComputeAnythingElse) {
                   "integers");
   expect_contains(why_not(replaced(dense_program("i < 5"), "C = buffer(I, J): fp32", "C = buffer(I, J): bf16"), line),
                   "use cache_write for sums in fp32", "bf16");
+  // Operands are copied one by one: points that another operand is left out at would be asked, too.
+  expect_contains(why_not(dense_program("i < 5, 7 // l < 9"), line), "can be asked only where i < 5", "7 // l");
   // Two rows of the product may be one of C.
   expect_contains(why_not(replaced(dense_program("i < 5"), "C[i, j]", "C[i % 4, j]"), without_init),
                   "may be the same element at two places of the product", "i % 4");
+  expect_contains(why_not(replaced(dense_program("i < 7"), "C[i, j]", "C[i % 2 + i, j]"), without_init),
+                  "may be the same element at two places of the product", "i % 2 + i");
 }
 
 // What changes the loops of a product afterwards is right or refused.
