@@ -111,14 +111,25 @@ TEST(AttentionTables, TakeItemsThatAWarpCanRunAlone) {
   EXPECT_THROW(attention_tables(items, step.step, {1, 6, 0}), InternalError);
 }
 
+// Those of a plan, as a step has them.
+AttentionItems planned_items(const AttentionShape& shape, const Step& step, int workers) {
+  Partition partition;
+  partition.machine = {.workers = workers, .kv_chunk = chunk_of(shape)};
+  partition.program.num_qo_heads = shape.num_qo_heads;
+  partition.program.num_kv_heads = shape.num_kv_heads;
+  partition.program.head_dim = shape.head_dim;
+  return attention_items(partition, step, shape.window);
+}
+
 // A step in the machine's memory: pages anywhere in a pool, of which all that no row sees is NaN, and cells that hold an
 // older phase.
 class OnCard {
  public:
-  explicit OnCard(const AttentionData& data, bool heads_first = false) : data_(data), shape_(data.shape) {
+  explicit OnCard(const AttentionData& data, bool heads_first = false, bool is_planned = false)
+      : data_(data), shape_(data.shape) {
     testing::SomeStep step(shape_.requests);
-    tables_ =
-        attention_tables(items_of(shape_, kWorkers), step.step, {shape_.num_kv_heads, shape_.group(), shape_.window});
+    const AttentionItems items = is_planned ? planned_items(shape_, step.step, kWorkers) : items_of(shape_, kWorkers);
+    tables_ = attention_tables(items, step.step, {shape_.num_kv_heads, shape_.group(), shape_.window});
     place_pages();
     const int64_t dim = shape_.head_dim, slots = kPool * page_size_;
     for (ops::CardCache* side : {&args_.attend.k, &args_.attend.v}) {
@@ -264,12 +275,12 @@ class OnCard {
 };
 
 struct How {
-  bool heads_first = false, in_all_orders = false;
+  bool heads_first = false, in_all_orders = false, is_planned = false;
   int shares = 1;
 };
 void expect_attention(const AttentionShape& shape, const How& how = {}) {
   const AttentionData data(shape);
-  OnCard card(data, how.heads_first);
+  OnCard card(data, how.heads_first, how.is_planned);
   card.share_states(how.shares);
   const std::vector<uint16_t> before[2] = {card.pool(false), card.pool(true)};
   card.run(how.in_all_orders);
@@ -312,6 +323,9 @@ struct Case {
 class FusedAttentionOf : public ::testing::TestWithParam<Case> {};
 
 TEST_P(FusedAttentionOf, IsThatOfTheReference) { expect_attention(GetParam().shape); }
+TEST_P(FusedAttentionOf, IsThatOfTheReferenceWithItemsOfAPlan) {
+  expect_attention(GetParam().shape, {.is_planned = true});
+}
 
 std::vector<Case> cases() {
   return {
@@ -387,10 +401,10 @@ std::vector<Case> cases() {
        {.head_dim = 64,
         .num_qo_heads = 4,
         .num_kv_heads = 1,
-        .requests = {{1, 200}, {8, 150}},
+        .requests = {{1, 200}, {7, 150}},
         .pairs = 32,
         .window = 70,
-        .cell_rows = 9}},
+        .cell_rows = 8}},
       {"windowOfOne",
        {.head_dim = 64, .num_qo_heads = 4, .num_kv_heads = 1, .requests = {{4, 130}}, .pairs = 32, .window = 1}},
       {"windowThatEndsInAChunk",

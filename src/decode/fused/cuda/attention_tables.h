@@ -27,8 +27,8 @@ struct AttentionForm {
   int window = 0;                   // tokens that a row sees, its own included; 0: all
 };
 
-// A state of which the row sees no key is in no list, so a row's list follows from its own keys. Items of several KV
-// heads, or of more than kItemRows rows and heads, are a broken promise (InternalError).
+// A state of which the row sees no key is in no list, so a row's list follows from its own keys. An item of more
+// than kItemRows rows and heads is a broken promise (InternalError).
 AttentionTables attention_tables(const AttentionItems& items, const Step& step, const AttentionForm& form);
 
 }  // namespace weft::decode::fused
