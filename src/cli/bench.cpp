@@ -40,8 +40,8 @@ void add_weights(Verb& verb, Chosen& chosen, const char* text) {
 void add_model(Verb& verb, Chosen& chosen) {
   add_device(verb, chosen);
   verb.option("--model", chosen.options.model, "A GGUF file");
-  verb.option("--shape", chosen.options.shape, "On a card: random weights of that shape instead: 8b or 1b")
-      .one_of({"", "8b", "1b"});
+  verb.option("--shape", chosen.options.shape, "On a card: random weights of that shape instead: 70b, 8b or 1b")
+      .one_of({"", "70b", "8b", "1b"});
   add_weights(verb, chosen, "With --shape: the type of its weights");
   verb.option("--precision", chosen.options.precision, "exact, default or fast").one_of({"exact", "default", "fast"});
   verb.option("--step", chosen.options.step, "On a card: steps of few rows as one kernel or operation by operation")
