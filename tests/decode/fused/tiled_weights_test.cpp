@@ -295,6 +295,33 @@ TEST(TiledWeights, ArePackedFromSeveralSources) {
   }
 }
 
+// Panels of columns lie one behind the other, each packed as a matrix of those columns alone.
+TEST(TiledWeights, ArePackedPanelByPanel) {
+  WorkerTeam team(2);
+  for (const WeightType type : kTypes) {
+    const int64_t cols = 768, panels = 3, of_panel = cols / panels;
+    const std::vector<test::Weights> weights{test::random_weights(type, 41, cols, 7)};
+    TiledMatrix tiles = tile(form_of(cols, weights), 64);
+    tiles.num_panels = panels;
+    const std::vector<char> packed = pack_tiles(tiles, WeightRole::down, sources_of(weights), team);
+    std::vector<char> expected;
+    for (int64_t panel = 0; panel < panels; ++panel) {
+      const WeightBlock& block = weight_block(type);
+      const int64_t row_bytes = cols / block.inputs * block.bytes, bytes = row_bytes / panels;
+      const ops::WeightSource own{type, 41, of_panel, [&](int64_t begin, int64_t end, void* to) {
+                                    for (int64_t r = begin; r < end; ++r)
+                                      std::memcpy(static_cast<char*>(to) + (r - begin) * bytes,
+                                                  weights[0].bytes.data() + r * row_bytes + panel * bytes,
+                                                  static_cast<size_t>(bytes));
+                                  }};
+      const MatrixForm form{.role = WeightRole::down, .layer = 0, .cols = of_panel, .parts = {{type, 41}}};
+      const std::vector<char> part = pack_tiles(tile(form, 64), WeightRole::down, {own}, team);
+      expected.insert(expected.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(packed, expected) << weft::to_string(type);
+  }
+}
+
 // What the CPU's walk makes of groups of 128, which no model file has.
 TEST(TiledWeights, OfGroupsOf128AreWhatTheWalkMultiplies) {
   const test::Weights w = test::random_weights(WeightType::q4_g128, 3, 384, 5);

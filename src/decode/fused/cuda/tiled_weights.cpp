@@ -165,22 +165,14 @@ class BandPacker {
   std::vector<int64_t> first_row_{0};  // of each source, then of all
 };
 
-// The line runs panel by panel, in each band by band: where a band's tile stands in it, and tiles of a band in a panel.
-int64_t num_panels(const TiledMatrix&) { return 1; }
-int64_t strip_tiles(const TiledMatrix& tiles) { return tiles.band_tiles / num_panels(tiles); }
-int64_t tile_at(const TiledMatrix& tiles, int64_t band, int64_t in_band) {
-  const int64_t strip = strip_tiles(tiles);
-  return (in_band / strip * tiles.num_bands + band) * strip + in_band % strip;
-}
-
-// Bands that are packed together: of each panel their tiles follow each other.
+// Bands that are packed together: in each panel their tiles follow each other.
 class Chunk {
  public:
   Chunk(const TiledMatrix& tiles, int64_t first_band) : tiles_(tiles), first_(first_band), end_(first_band + 1) {
     int64_t at = bytes_of(first_band);
     while (end_ < tiles.num_bands && at + bytes_of(end_) <= kChunkBytes) at += bytes_of(end_++);
     at = 0;
-    for (int64_t panel = 0; panel < num_panels(tiles); ++panel) {
+    for (int64_t panel = 0; panel < tiles.num_panels; ++panel) {
       at_.push_back(at);
       at += run(panel).second;
     }
@@ -191,15 +183,15 @@ class Chunk {
   int64_t bytes() const { return bytes_; }
   // Of the matrix's bytes: where those of the panel begin, and how many they are.
   std::pair<int64_t, int64_t> run(int64_t panel) const {
-    const int64_t strip = strip_tiles(tiles_), first = tile_at(tiles_, first_, panel * strip);
+    const int64_t strip = tiles_.strip_tiles(), first = tiles_.tile_at(first_, panel * strip);
     const int64_t first_byte = tiles_.byte_of(first);
     return {first_byte, tiles_.byte_of(first + (end_ - first_) * strip) - first_byte};
   }
   // In the chunk's bytes, panel by panel.
   int64_t at(int64_t panel) const { return at_[static_cast<size_t>(panel)]; }
   int64_t place_of(int64_t band, int64_t in_band) const {
-    const int64_t panel = in_band / strip_tiles(tiles_);
-    return at(panel) + tiles_.byte_of(tile_at(tiles_, band, in_band)) - run(panel).first;
+    const int64_t panel = in_band / tiles_.strip_tiles();
+    return at(panel) + tiles_.byte_of(tiles_.tile_at(band, in_band)) - run(panel).first;
   }
 
  private:
@@ -224,7 +216,7 @@ void for_runs(const TiledMatrix& tiles, WeightRole role, const Sources& sources,
       for (int64_t b = band + bands * worker / workers; b < band + bands * (worker + 1) / workers; ++b)
         packer.pack(b, rows, [&](int64_t tile) { return packed.data() + chunk.place_of(b, tile); });
     });
-    for (int64_t panel = 0; panel < num_panels(tiles); ++panel)
+    for (int64_t panel = 0; panel < tiles.num_panels; ++panel)
       give(chunk.run(panel).first, packed.data() + chunk.at(panel), chunk.run(panel).second);
     band = chunk.end_band();
   }
