@@ -9,6 +9,9 @@
 //
 // Bands that end in a round are finished behind it. What a round has of a band that goes on is carried into the next
 // one, so a band is the sum of its entries in their order, whatever the round: the same bits.
+//
+// The line is that of one panel of columns, and of one type of weights: bands hold rows of one type, so where a worker
+// has tiles of several it has several shares, one behind the other.
 #pragma once
 
 namespace weft::tile {

@@ -9,8 +9,10 @@
 #include <cmath>
 #include <random>
 
+#include "decode/fused/cuda/tiled_weights.h"
 #include "tests/decode/fused/host_runtime.h"
 #include "tests/decode/fused/instances.h"
+#include "tests/ops/weights.h"
 #include "weft/error.h"
 
 #define WEFT_DECLARE(symbol, ...) extern "C" void symbol(weft::decode::fused::DeepLinearArgs args);
@@ -163,6 +165,58 @@ TEST(DeepLinear, HasTheSameBitsInEveryForm) {
   EXPECT_EQ(machine.run(options), apart);
 }
 
+// Quantised weights: layer after layer against what the layer before left, in double; in rounds of few entries; and in
+// one launch as in one for each layer.
+TEST(DeepLinear, MultipliesWeightsOfEightAndFourBits) {
+  constexpr size_t n = 256, rows = 2;
+  for (const WeightType type : {WeightType::q8_0, WeightType::q4_0, WeightType::q4_1, WeightType::q4_g128}) {
+    Network network(n, 0, rows);
+    simt::Memory memory;
+    const testing::HostRuntime runtime(memory, kernels(), 5);
+    WorkerTeam team(2);
+    std::vector<test::Weights> weights;
+    std::vector<char> tiles;
+    for (const uint64_t layer : {0, 1}) {
+      weights.push_back(test::random_weights(type, n, n, layer));
+      const MatrixForm form{.role = WeightRole::down, .layer = 0, .cols = n, .parts = {{type, n}}};
+      const std::vector<char> of =
+          pack_tiles(tile(form, tile_piece(type).cols), WeightRole::down, {weights.back().source()}, team);
+      tiles.insert(tiles.end(), of.begin(), of.end());
+    }
+    const char* const packed = memory.make("weights", tiles).data();
+    const float* const x = memory.make("x", network.x).data();
+    DeepLinearOptions options{.n = n, .type = type, .layers = 2, .rows = rows, .workers = 5, .warps = 2, .entries = 4};
+    options.entry_bytes = static_cast<int>(2 * tile_piece(type).bytes);
+    options.ahead_bytes = 1 << 10, options.beside_bytes = 4 << 10, options.round_entries = 3;
+    const DeepLinear deep(runtime, Device::cuda(0), options);
+    EXPECT_EQ(deep.weight_bytes(), tiles.size() / 2);
+    const auto start = [&] {
+      char* const workspace = memory.make<char>("workspace", deep.workspace_bytes()).data();
+      deep.start(workspace, {});
+      return workspace;
+    };
+    char* const apart = start();
+    std::vector<float> y = network.x;
+    for (uint32_t layer = 0; layer < 2; ++layer) {
+      const std::vector<float> from = y;
+      deep.run(apart, {packed + layer * deep.weight_bytes(), layer == 0 ? x : nullptr, layer, 1}, {});
+      y = deep.result(apart, layer + 1, {});
+      for (size_t row = 0; row < rows; ++row)
+        for (size_t i = 0; i < n; ++i) {
+          double sum = 0, sizes = 0;
+          for (size_t k = 0; k < n; ++k) {
+            const double product = weights[layer].values[i * n + k] * double{from_bf16(to_bf16(from[row * n + k]))};
+            sum += product, sizes += std::fabs(product);
+          }
+          ASSERT_NEAR(double{y[row * n + i]}, sum, 8e-6 * sizes) << weft::to_string(type) << ", " << row << ", " << i;
+        }
+    }
+    char* const together = start();
+    deep.run(together, {.weights = packed, .x = x}, {});
+    EXPECT_EQ(deep.result(together, 2, {}), y) << weft::to_string(type);
+  }
+}
+
 TEST(DeepLinear, GivesARowTheSameBitsAloneAndBesideOthers) {
   const Network network(176, 2, 8);
   NetworkOnHost machine(network);
@@ -256,6 +310,11 @@ TEST(DeepLinear, RefusesWhatItCannotRun) {
     return refusal(options);
   };
   EXPECT_EQ(with([](auto& o) { o.n = 72; }), "n = 72; allowed are multiples of 16 from 16 to 16384");
+  EXPECT_EQ(with([](auto& o) { o.n = 96, o.type = WeightType::q4_1; }),
+            "n = 96; allowed are multiples of 64 from 64 to 16384");
+  EXPECT_EQ(with([](auto& o) { o.type = WeightType::f16; }),
+            "type: required F16; supported are BF16, Q8_0, Q4_0, Q4_1 and Q4_G128; missing F16");
+  EXPECT_EQ(with([](auto& o) { o.round_entries = 0; }), "round_entries = 0; allowed are 1 to 65536");
   EXPECT_EQ(with([](auto& o) { o.rows = 9; }), "rows = 9; allowed are 1 to 8");
   EXPECT_EQ(with([](auto& o) { o.entries = 5; }), "entries = 5; allowed are multiples of 2 from 2 to 1024");
   EXPECT_EQ(with([](auto& o) { o.entry_bytes = 700; }),
