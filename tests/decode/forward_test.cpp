@@ -9,14 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "tests/support/random_model.h"
-#include "tests/support/reference_forward.h"
+#include "tests/decode/random_forward.h"
 #include "weft/model.h"
 
 namespace weft {
 namespace {
 
 using testing::GgufWriter;
+using testing::random_ids;
 using testing::random_model;
 using testing::RandomModelOptions;
 using testing::TempFolder;
@@ -33,13 +33,6 @@ ErrorCode code_of(auto&& call) {
   }
   ADD_FAILURE() << "nothing was thrown";
   return ErrorCode::io_error;
-}
-
-Ids random_ids(size_t count, uint64_t seed, int vocab = testing::kRandomModelVocab) {
-  std::mt19937_64 random(seed);
-  Ids ids(count);
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
-  return ids;
 }
 
 Row row_of(const TensorView& logits, int64_t row = -1) {
@@ -60,13 +53,7 @@ double mean_error(const std::string& path, const Ids& ids, const ForwardOptions&
   ForwardPass forward(file, options);
   const TensorView logits =
       forward.run({{.sequence = forward.add_sequence(), .tokens = ids, .logit_rows = ForwardPass::kAllRows}});
-  const std::vector<double> expected = testing::reference_log_probabilities(path, ids);
-  const auto vocab = static_cast<size_t>(logits.shape(1));
-  double sum = 0;
-  for (size_t i = 0; i + 1 < ids.size(); ++i)
-    sum += std::abs(log_probability(row_of(logits, static_cast<int64_t>(i)), ids[i + 1]) -
-                    expected[i * vocab + static_cast<size_t>(ids[i + 1])]);
-  return sum / static_cast<double>(ids.size() - 1);
+  return testing::mean_error_of_next(path, ids, [&](size_t i) { return row_of(logits, static_cast<int64_t>(i)); });
 }
 
 double allowed_error(Precision precision) {
@@ -79,16 +66,7 @@ double allowed_error_of_random(uint32_t type, Precision precision) {
   return (bf16_dot && precision == Precision::standard ? 2 : 1) * allowed_error(precision);
 }
 
-class RandomModel : public ::testing::Test {
- protected:
-  std::string write(const RandomModelOptions& options) {
-    const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
-    random_model(options).write(path);
-    return path;
-  }
-  TempFolder folder_;
-  int count_ = 0;
-};
+using RandomModel = testing::RandomModelTest;
 
 TEST_F(RandomModel, AgreesWithTheReferenceInEveryWeightTypeAndPrecision) {
   for (uint32_t type : {GgufWriter::kF32, GgufWriter::kF16, GgufWriter::kBF16, GgufWriter::kQ8_0, GgufWriter::kQ5_0,
@@ -108,7 +86,7 @@ TEST_F(RandomModel, AgreesWithTheReferenceInEveryWeightTypeAndPrecision) {
 }
 
 TEST_F(RandomModel, AgreesWithTheReferenceInEveryArchitecture) {
-  for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma2", "gemma3"}) {
+  for (const char* architecture : testing::kArchitectures) {
     RandomModelOptions model{.architecture = architecture, .num_qo_heads = 4, .num_kv_heads = 1, .head_dim = 32};
     model.theta = 500.f;
     if (architecture == std::string("gemma3")) model.num_layers = 7;  // one of them sees all

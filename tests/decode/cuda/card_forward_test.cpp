@@ -45,16 +45,7 @@ Ids greedy(const ModelFile& file, Device device, const Ids& prompt, int count) {
   return ids;
 }
 
-class CardForward : public ::testing::Test {
- protected:
-  std::string write(const RandomModelOptions& options) {
-    const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
-    random_model(options).write(path);
-    return path;
-  }
-  TempFolder folder_;
-  int count_ = 0;
-};
+using CardForward = testing::RandomModelTest;
 
 // For tools under which a run takes hundreds of times longer (tools/sanitize_card.sh): a prompt, a step that is
 // launched kernel by kernel, and two that are a graph.

@@ -3,19 +3,15 @@
 
 #include <cmath>
 #include <cstdint>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "tests/support/random_model.h"
-#include "tests/support/reference_forward.h"
+#include "tests/decode/random_forward.h"
 #include "weft/model.h"
 #include "weft/ops.h"
 
 namespace weft::testing {
-
-inline constexpr const char* kArchitectures[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3"};
 
 // Small enough for the host machine.
 inline RandomModelOptions small_model(const char* architecture) {
@@ -26,13 +22,6 @@ inline RandomModelOptions small_model(const char* architecture) {
           .num_kv_heads = 2,
           .head_dim = 16,
           .sliding_window = 5};
-}
-
-inline std::vector<int32_t> random_ids(size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<int32_t> ids(count);
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % kRandomModelVocab);
-  return ids;
 }
 
 // |log p - log p*| of all tokens after each of the ids, the first `at_once` of which run together, the others one by
