@@ -52,6 +52,21 @@ TEST(Schedules, AreProven) {
       }
 }
 
+// No order but from who writes a cell to who reads it, with fewer workers than tiles of a matrix, as many, and more.
+TEST(Schedules, WithTagsAreProvenForEveryNumberOfWorkers) {
+  for (int workers = 1; workers < 90; workers += workers < 30 ? 1 : 7)
+    for (const int64_t x_bytes : {16 * 96, 128 << 10}) {
+      const Partition partition =
+          partition_of(gemma_small(), WeightType::f32,
+                       {.workers = workers, .x_bytes = x_bytes, .kv_chunk = 16, .edge = EdgeForm::tagged});
+      for (const auto& requests : {std::vector<std::pair<int, int>>{{1, 1}}, {{8, 150}}, {{1, 70}, {2, 5}, {5, 90}}}) {
+        const SomeStep some(requests);
+        const std::vector<Problem> problems = check(partition, schedule_of(partition, some.step));
+        EXPECT_TRUE(problems.empty()) << problems[0].text << " of " << workers << " with " << x_bytes;
+      }
+    }
+}
+
 TEST(Schedules, OfALargeModelAreProven) {
   ModelConfig config = llama_8b();
   config.num_layers = 3;
