@@ -377,11 +377,13 @@ TEST(Program, PlansTheStepOfAModel) {
   };
   const nlohmann::json plan = with({"--json"}).last();
   EXPECT_EQ(plan.at("workers"), 6);
-  EXPECT_EQ(plan.at("phases"), 5 * 5 + 1);
-  EXPECT_EQ(plan.at("joins"), 5 * 5);
+  EXPECT_EQ(plan.at("phases"), 6 * 5 + 1);
+  EXPECT_EQ(plan.at("joins"), 6 * 5);
   EXPECT_EQ(plan.at("period"), 1);
   EXPECT_GT(plan.at("weight_bytes"), 260000 * 4);
-  EXPECT_NE(with({}).out.find("layer 0: gate_up"), std::string::npos);
+  const std::string text = with({}).out;
+  EXPECT_NE(text.find("layer 0: merge"), std::string::npos);
+  EXPECT_NE(text.find("panels"), std::string::npos);
   const std::string drawing = temporary_file("model.svg", "");
   EXPECT_EQ(with({"--svg", drawing}).exit_code, 0);
   std::string begin(4, ' ');
