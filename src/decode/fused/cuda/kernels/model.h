@@ -17,6 +17,7 @@
 #include "decode/fused/cuda/kernels/inputs.h"
 #include "decode/fused/cuda/kernels/merge.h"
 #include "decode/fused/cuda/kernels/product.h"
+#include "tile/cuda/quantised_tiles.h"
 
 namespace weft::decode::fused {
 
