@@ -155,6 +155,10 @@ double decode::StepProbe::replay(ForwardPass& forward, int count) {
   const ForwardPass::Impl& impl = forward.impl();
   return impl.layers->replay(impl.step, static_cast<float*>(impl.logits.data()), count);
 }
+std::string decode::StepProbe::trace(ForwardPass& forward) {
+  const ForwardPass::Impl& impl = forward.impl();
+  return impl.layers->trace(impl.step, static_cast<float*>(impl.logits.data()));
+}
 ForwardPass::~ForwardPass() = default;
 ForwardPass::ForwardPass(ForwardPass&&) noexcept = default;
 ForwardPass& ForwardPass::operator=(ForwardPass&&) noexcept = default;

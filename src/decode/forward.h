@@ -28,6 +28,8 @@ struct StepProbe {
   // The layers of the last run's one step so many times more, one after another, before its sequences change: seconds
   // of each.
   static double replay(ForwardPass& forward, int count);
+  // Layers::trace of that step.
+  static std::string trace(ForwardPass& forward);
 };
 
 }  // namespace decode

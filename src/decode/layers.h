@@ -25,6 +25,10 @@ class Layers {
   // The last step's layers so many times more, one after another, on what lies there: seconds of each.
   virtual double replay(const Step& step, float* logits, int count) = 0;
 
+  // Where the time of fused steps goes, a line for each phase of a layer and the head: microseconds of a worker, in the
+  // mean, until its input is there, until it has multiplied, until all is left. The last step runs once more; "": none.
+  virtual std::string trace(const Step&, float*) { return ""; }
+
   virtual size_t weight_bytes() const = 0;         // read once for a token
   virtual const StepSeconds& seconds() const = 0;  // of the last step
 };

@@ -14,6 +14,7 @@ class LayersByRows : public Layers {
 
   void run(const Step& step, float* logits) override { of(step).run(step, logits); }
   double replay(const Step& step, float* logits, int count) override { return of(step).replay(step, logits, count); }
+  std::string trace(const Step& step, float* logits) override { return of(step).trace(step, logits); }
   size_t weight_bytes() const override { return last_->weight_bytes(); }
   const StepSeconds& seconds() const override { return last_->seconds(); }
 

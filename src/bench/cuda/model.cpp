@@ -89,6 +89,8 @@ void measure_decode(ForwardPass& forward, const std::string& name, int context, 
     if (i + 1 < kParts) forward.truncate(sequence, context);
   }
   const double replayed_s = decode::StepProbe::replay(forward, kParts);
+  if (const std::string trace = decode::StepProbe::trace(forward); !trace.empty())
+    report.note(fmt::format("{}, {} tokens: microseconds of a worker\n{}", name, context, trace));
   forward.release(sequence);
   const double bytes = static_cast<double>(forward.weight_bytes()) +
                        static_cast<double>(forward.kv_bytes_per_token()) * static_cast<double>(context);

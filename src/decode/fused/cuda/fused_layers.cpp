@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "decode/executor.h"
@@ -41,6 +43,13 @@ class FusedLayers : public Layers {
            count;
   }
 
+  std::string trace(const Step& step, float* logits) override {
+    model_.start_trace();
+    enqueue(step, logits);
+    wait();
+    return text_of(model_.read_trace());
+  }
+
   size_t weight_bytes() const override { return model_.weight_bytes(); }
   const StepSeconds& seconds() const override { return seconds_; }
 
@@ -58,6 +67,32 @@ class FusedLayers : public Layers {
   }
 
   void wait() { model_.check_stuck(); }
+
+  // Means of all workers and of all layers but the first.
+  std::string text_of(const std::vector<uint64_t>& stamps) const {
+    const Phases& phases = model_.phases();
+    const auto workers = static_cast<size_t>(model_.num_workers());
+    const auto of_layer = static_cast<size_t>(phases.of_layer), all = phases.all.size();
+    std::string text = fmt::format("{:<10} {:>8} {:>9} {:>8} {:>8}\n", "phase", "input", "multiply", "leave", "all");
+    for (size_t p = 0; p <= of_layer; ++p) {
+      const bool is_head = p == of_layer;
+      double until[kNumStamps] = {};
+      int count = 0;
+      for (size_t phase = is_head ? all - 1 : of_layer + p; phase < all - (is_head ? 0 : 1); phase += of_layer)
+        for (size_t w = 0; w < workers; ++w, ++count) {
+          const uint64_t* const of = stamps.data() + (phase * workers + w) * kNumStamps;
+          for (int i = 1; i < kNumStamps; ++i)
+            if (of[i] >= of[0] && of[0] > 0) until[i] += static_cast<double>(of[i] - of[0]) * 1e-3;
+        }
+      for (double& us : until) us /= std::max(count, 1);
+      const bool multiplies = until[kMultiplied] > 0;
+      text += fmt::format("{:<10} {:>8.2f} {:>9.2f} {:>8.2f} {:>8.2f}\n",
+                          is_head ? "head" : name_of(phases.all[of_layer + p]).substr(9), until[kReady],
+                          multiplies ? until[kMultiplied] - until[kReady] : 0.,
+                          until[kLeft] - (multiplies ? until[kMultiplied] : 0.), until[kLeft]);
+    }
+    return text;
+  }
 
   const ModelConfig& config_;
   cuda::Card& card_;

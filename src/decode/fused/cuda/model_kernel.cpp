@@ -109,17 +109,18 @@ void ModelKernel::make_tables() {
     }
   };
   const std::vector<const MatrixPartition*> matrices = kernel_matrices(partition_);
-  for (const MatrixPartition* matrix : matrices)
-    add(matrix->borders), add(matrix->worker_slot), add(matrix->first_slot);
+  for (const MatrixPartition* matrix : matrices) add(matrix->first_slot);
+  for (const MatrixPartition* matrix : matrices) add(matrix->borders), add(matrix->worker_slot);
   tables_ = Workspace(device_, all.size() * sizeof(int32_t));
   const Bytes piece{all.data(), static_cast<int64_t>(tables_.bytes())};
   runtime_.write(device_, tables_.data(), {&piece, 1}, stream_);
   size_t next = 0;
   const auto take = [&] { return static_cast<const int*>(tables_.data()) + begins[next++]; };
+  for (size_t i = 0; i < matrices.size(); ++i) args_.matrices[i].first_slot = take();
+  args_.first_slots = args_.matrices[0].first_slot;
   for (size_t i = 0; i < matrices.size(); ++i) {
     args_.matrices[i].borders = take();
     args_.matrices[i].worker_slot = take();
-    args_.matrices[i].first_slot = take();
   }
   const size_t workers = static_cast<size_t>(partition_.machine.workers);
   stuck_ = Workspace(device_, workers * sizeof(uint64_t));
@@ -218,6 +219,24 @@ void ModelKernel::launch(const Step& step) {
   cuda::Grid grid = variant.text.grid(partition_.machine.workers);
   grid.cooperative = true;
   runtime_.launch(*variant.kernel, grid, args, stream_);
+}
+
+void ModelKernel::start_trace() {
+  const size_t stamps = static_cast<size_t>(num_workers()) * partition_.phases.all.size() * kNumStamps;
+  trace_ = Workspace(device_, stamps * sizeof(uint64_t));
+  args_.trace = static_cast<unsigned long long*>(trace_.data());
+}
+
+std::vector<uint64_t> ModelKernel::read_trace() {
+  std::vector<uint64_t> stamps(trace_.bytes() / sizeof(uint64_t));
+  runtime_.read(device_, trace_.data(), stamps.data(), static_cast<int64_t>(trace_.bytes()), stream_);
+  const size_t workers = static_cast<size_t>(num_workers()), phases = partition_.phases.all.size();
+  std::vector<uint64_t> by_phase(stamps.size());
+  for (size_t w = 0; w < workers; ++w)
+    for (size_t p = 0; p < phases; ++p)
+      std::copy_n(stamps.begin() + static_cast<int64_t>((w * phases + p) * kNumStamps), kNumStamps,
+                  by_phase.begin() + static_cast<int64_t>((p * workers + w) * kNumStamps));
+  return by_phase;
 }
 
 void ModelKernel::check_stuck() {

@@ -34,6 +34,13 @@ class ModelKernel {
   void launch(const Step& step);
   float* logits() const { return static_cast<float*>(logits_.data()); }
 
+  // Launches from here on leave their times; of the last one, by phases and workers: [phases, workers, kNumStamps], in
+  // nanoseconds. Waits for the stream.
+  void start_trace();
+  std::vector<uint64_t> read_trace();
+  const Phases& phases() const { return partition_.phases; }
+  int num_workers() const { return partition_.machine.workers; }
+
   // Waits for the stream. Throws Error(device_failed) where a wait of the kernel gave up: which worker in which phase.
   // What workers handed on is forgotten then: the next step is a new begin.
   void check_stuck();
@@ -60,7 +67,7 @@ class ModelKernel {
   std::optional<ModelWeights> weights_;
   std::array<std::optional<Variant>, 4> variants_ = {};  // 1, 2, 4 and 8 rows
   ModelArgs args_ = {};                                  // of all launches
-  Workspace tables_, logits_, stuck_, uploaded_;
+  Workspace tables_, logits_, stuck_, trace_, uploaded_;
   std::vector<uint64_t> stuck_words_;
 
   // Of the step.

@@ -15,6 +15,7 @@ namespace decode::fused {
 namespace {
 
 constexpr int kMostEntryBytes = 24 << 10;  // of products
+constexpr int kMostKeptBytes = 32 << 10;   // of the residual, by each worker
 
 const MatrixPartition& matrix_of(const Partition& partition, WeightRole role) {
   const auto found =
@@ -118,16 +119,18 @@ class ModelWriter {
         [&] {
           text_.line(
               "static constexpr ModelSizes kSizes{{.rows = {}, .x_cols = {}, .half_parts = {}, .round_entries = {}, "
-              ".ring_bytes = {}, .ring_entries = {}}};",
-              sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.ring_bytes, sizes.ring_entries);
-          text_.line("static constexpr int kLayers = {}, kHidden = {}, kVocabulary = {};", program_.num_layers,
+              ".slots = {}, .kept = {}, .ring_bytes = {}, .ring_entries = {}}};",
+              sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.slots, sizes.kept, sizes.ring_bytes, sizes.ring_entries);
+          text_.line("static constexpr int kLayers = {}, kPhases = {}, kHidden = {}, kVocabulary = {};",
+                 program_.num_layers, partition_.phases.size(),
                      program_.cols_of(Buffer::residual), program_.cols_of(Buffer::logits));
           text_.line("static constexpr int kHeads = {}, kKvHeads = {}, kHeadDim = {};", program_.num_qo_heads,
                      program_.num_kv_heads, program_.head_dim);
           text_.line("static constexpr float kNormEps = {}f, kScale = {}f, kSoftCap = {}f;", number(program_.norm_eps),
                      number(attend.scale), number(attend.soft_cap));
           text_.line("static constexpr int kChunk = {};  // tokens of an item", partition_.machine.kv_chunk);
-          text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
+          text_.line("static constexpr bool kKeepsResidual = {};", sizes.kept > 0);
+      text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
           text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
           text_.line("static constexpr i64 kResidual0 = {}, kResidual1 = {}, kAttended = {}, kStates = {};  // cells",
                      shape_.cells_of(Shared::residual_0), shape_.cells_of(Shared::residual_1),
@@ -144,15 +147,17 @@ class ModelWriter {
 
   void matrices() {
     text_.line(
-        "// weights, index, rows, columns, panels, columns of a tile, tiles of an entry, pieces of a band, first cell");
+        "// weights, index, rows, columns, panels, columns of a tile, tiles of an entry, pieces of a band, first cell, slots");
+    size_t slots = 0;
     for (size_t i = 0; i < std::size(kRoles); ++i) {
       const MatrixPartition& matrix = matrix_of(partition_, kRoles[i]);
-      text_.line("using {} = Matrix<tile::{}, {}, {}, {}, {}, {}, {}, {}, {}>;", type_name_of(kRoles[i]),
+      text_.line("using {} = Matrix<tile::{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>;", type_name_of(kRoles[i]),
                  tile_struct(type_of(matrix.tiles, to_string(kRoles[i]))), i, matrix.tiles.rows, matrix.tiles.cols,
                  matrix.tiles.num_panels, matrix.tiles.tile_cols, entry_tiles(matrix), most_pieces(matrix),
-                 kRoles[i] == WeightRole::head ? 0 : shape_.cells_of(writes_of(kRoles[i])));
+                 kRoles[i] == WeightRole::head ? 0 : shape_.cells_of(writes_of(kRoles[i])), slots);
+      slots += matrix.first_slot.size();
     }
-    text_.line("using Embedding = Matrix<tile::{}, 0, {}, {}, 1, {}, 1, 1, 0>;",
+    text_.line("using Embedding = Matrix<tile::{}, 0, {}, {}, 1, {}, 1, 1, 0, 0>;",
                tile_struct(type_of(partition_.embedding, "embedding")), partition_.embedding.rows,
                partition_.embedding.cols, partition_.embedding.tile_cols);
   }
@@ -300,6 +305,15 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
   for (const MatrixPartition& matrix : partition.matrices)
     for (size_t w = 0; w + 1 < matrix.borders.size(); ++w)
       shape.sizes.half_parts = std::max(shape.sizes.half_parts, share_of(matrix, w, shape.sizes).round_parts());
+  const auto hidden = static_cast<int>(program.cols_of(Buffer::residual));
+  if (4 * rows * hidden <= kMostKeptBytes) shape.sizes.kept = hidden;
+  for (const MatrixPartition* matrix : kernel_matrices(partition)) {
+    if (matrix->role == WeightRole::head) continue;
+    shape.sizes.slots += static_cast<int>(matrix->first_slot.size());
+    check(matrix->num_slots() <= 0xffff, ErrorCode::unsupported,
+          "the fused step: required {} sums of {}; supported are up to {}; missing: wider tables of them",
+          matrix->num_slots(), to_string(matrix->role), 0xffff);
+  }
   shape.sizes.ring_entries = partition.machine.max_entries;
   const int beside = SharedLayout(shape.sizes).bytes, most = kMostSharedBytes - beside;
   const int least = item_entry_bytes(partition.machine.kv_chunk, program.head_dim) + kMostEntryBytes;

@@ -14,21 +14,70 @@ namespace weft::decode::fused {
 inline constexpr int kMostLoads = 8;
 constexpr int batch_of(int loads_of_pair) { return loads_of_pair < kMostLoads ? kMostLoads / loads_of_pair : 1; }
 
-// Where a pair of columns' sums lie in ModelArgs::cells: all pieces of their band; -1 where it has fewer.
-template <class M, int kRows>
-struct SumPlaces {
-  static constexpr int kCount = M::kPanels * M::kPieces;
-  const int* first_slot;
-  WEFT_INLINE void operator()(int row, int column, int* at) const {
+// Sums of a product that workers have left, of pairs of neighbouring columns: the first piece of each panel, then what
+// cut bands have beside, always in this order.
+template <class M, class Shape>
+struct Sums {
+  static constexpr int kRows = Shape::kSizes.rows, kFirst = M::kPanels;  // loads of a pair, beside those of cut bands
+  const Worker<Shape>& worker;
+  u32 tag;
+
+  // Where piece `piece` of a panel lies; -1: the band has fewer there.
+  WEFT_INLINE int place(int row, int column, int panel, int piece) const {
+    const u16* const first = worker.template first_slots<M>() + panel * M::kBands + column / 16;
+    const int slot = first[0] + piece;
+    return piece == 0 || slot < first[1] ? static_cast<int>(M::kCells) + (slot * kRows + row) * 16 + column % 16 : -1;
+  }
+  // Beside each pair, what lies at `extra` of the cells, written by phase extra_tag; extra(b) < 0: nothing is read.
+  // column_of(b): even, -1: none. False: they did not come.
+  template <int kBatch, bool kHasExtra, class ColumnOf, class Extra>
+  WEFT_INLINE bool load(int row, const ColumnOf& column_of, const Extra& extra, u32 extra_tag,
+                        float (&sums)[kBatch][2], float (&extras)[kBatch][2]) const {
+    constexpr int kLoads = kFirst + (kHasExtra ? 1 : 0), kCount = kBatch * kLoads;
+    float values[kCount][2];
+    bool are_there = worker.edge().template read_where<kCount>(
+        worker.args.cells,
+        [&](int i) {
+          const int of = i / kLoads, panel = i % kLoads, column = column_of(of);
+          if (column < 0) return -1;
+          return panel == kFirst ? extra(of) : place(row, column, panel, 0);
+        },
+        [&](int i) { return i % kLoads == kFirst ? extra_tag : tag; }, values);
     WEFT_UNROLL
-    for (int panel = 0; panel < M::kPanels; ++panel) {
-      const int* const of = first_slot + panel * M::kBands + column / 16;
-      const int first = of[0], end = of[1];
+    for (int b = 0; b < kBatch; ++b) WEFT_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      sums[b][e] = values[b * kLoads][e];
       WEFT_UNROLL
-      for (int piece = 0; piece < M::kPieces; ++piece)
-        *at++ =
-            first + piece < end ? static_cast<int>(M::kCells) + ((first + piece) * kRows + row) * 16 + column % 16 : -1;
+      for (int panel = 1; panel < kFirst; ++panel) sums[b][e] += values[b * kLoads + panel][e];
+      if constexpr (kHasExtra) extras[b][e] = values[b * kLoads + kFirst][e];
     }
+    WEFT_UNROLL
+    for (int piece = 1; piece < M::kPieces; ++piece) {
+      bool has_more = false;
+      WEFT_UNROLL
+      for (int b = 0; b < kBatch; ++b) WEFT_UNROLL
+      for (int panel = 0; panel < kFirst; ++panel)
+        has_more = has_more || (column_of(b) >= 0 && place(row, column_of(b), panel, piece) >= 0);
+      if (!has_more) break;
+      float more[kBatch * kFirst][2];
+      are_there = worker.edge().template read_where<kBatch * kFirst>(
+                      worker.args.cells,
+                      [&](int i) {
+                        const int column = column_of(i / kFirst);
+                        return column < 0 ? -1 : place(row, column, i % kFirst, piece);
+                      },
+                      [&](int) { return tag; }, more) &&
+                  are_there;
+      WEFT_UNROLL
+      for (int i = 0; i < kBatch * kFirst; ++i) WEFT_UNROLL
+      for (int e = 0; e < 2; ++e) sums[i / kFirst][e] += more[i][e];
+    }
+    return are_there;
+  }
+  template <int kBatch, class ColumnOf>
+  WEFT_INLINE bool load(int row, const ColumnOf& column_of, float (&sums)[kBatch][2]) const {
+    return load<kBatch, false>(
+        row, column_of, [](int) { return -1; }, 0, sums, sums);
   }
 };
 
@@ -37,8 +86,8 @@ template <class M, bool kHasBias, bool kHasPostNorm>
 struct AddedSums {
   using Product = M;
   static constexpr bool kIsNormed = kHasPostNorm;
-  static constexpr int kLoads = 1 + M::kPanels * M::kPieces;
-  i64 residual;                // where the last one lies in ModelArgs::cells
+  static constexpr int kLoads = 1 + M::kPanels;
+  i64 residual;                // where the last one lies in ModelArgs::cells, unless workers keep it
   u32 residual_tag, sums_tag;  // phases that have written them
   const float *bias, *post_norm;
 
@@ -46,35 +95,25 @@ struct AddedSums {
   template <int kBatch, class Shape>
   WEFT_INLINE bool load(const Worker<Shape>& worker, int row, const int (&column)[kBatch], float factor,
                         float (&r)[kBatch][2]) const {
-    constexpr int kRows = Shape::kSizes.rows;
-    const SumPlaces<M, kRows> places{worker.args.matrices[M::kIndex].first_slot};
-    int at[kBatch * kLoads];
-    float values[kBatch * kLoads][2];
+    const Sums<M, Shape> of{worker, sums_tag};
+    float sums[kBatch][2];
+    const bool are_there = of.template load<kBatch, !Shape::kKeepsResidual>(
+        row, [&](int b) { return column[b]; },
+        [&](int b) {
+          return static_cast<int>(residual) + (column[b] / 16 * Shape::kSizes.rows + row) * 16 + column[b] % 16;
+        },
+        residual_tag, sums, r);
     WEFT_UNROLL
     for (int b = 0; b < kBatch; ++b) {
-      WEFT_UNROLL
-      for (int i = 0; i < kLoads; ++i) at[b * kLoads + i] = -1;
       if (column[b] < 0) continue;
-      at[b * kLoads] = static_cast<int>(residual) + (column[b] / 16 * kRows + row) * 16 + column[b] % 16;
-      places(row, column[b], at + b * kLoads + 1);
-    }
-    const bool are_there = worker.edge().template read_where<kBatch * kLoads>(
-        worker.args.cells, [&](int i) { return at[i]; },
-        [&](int i) { return i % kLoads == 0 ? residual_tag : sums_tag; }, values);
-    if (!are_there) return false;
-    WEFT_UNROLL
-    for (int b = 0; b < kBatch; ++b) WEFT_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      float sum = 0;
       WEFT_UNROLL
-      for (int i = 1; i < kLoads; ++i) sum += values[b * kLoads + i][e];
-      if (column[b] >= 0) {
-        if constexpr (kHasBias) sum += bias[column[b] + e];
-        if constexpr (kHasPostNorm) sum = sum * factor * post_norm[column[b] + e];
+      for (int e = 0; e < 2; ++e) {
+        if constexpr (kHasBias) sums[b][e] += bias[column[b] + e];
+        if constexpr (kHasPostNorm) sums[b][e] *= factor * post_norm[column[b] + e];
+        r[b][e] = (Shape::kKeepsResidual ? worker.residual(row)[column[b] + e] : r[b][e]) + sums[b][e];
       }
-      r[b][e] = values[b * kLoads][e] + sum;
     }
-    return true;
+    return are_there;
   }
 };
 
@@ -138,11 +177,11 @@ class Inputs {
         for (int b = 0; b < kBatch; ++b) {
           if (column[b] < 0) continue;
           squares += r[b][0] * r[b][0] + r[b][1] * r[b][1];
-          const int cell = column[b] / 16;
-          if (cell >= owned && cell < owned_end) {
-            u64* const to = args.cells + residual + (cell * kRows + row) * 16 + column[b] % 16;
-            tile::TaggedEdge::write(to, r[b][0], worker_.tag_of(phase));
-            tile::TaggedEdge::write(to + 1, r[b][1], worker_.tag_of(phase));
+          if constexpr (Shape::kKeepsResidual) {
+            *reinterpret_cast<tile::Floats2*>(worker_.residual(row) + column[b]) = {{r[b][0], r[b][1]}};
+          } else if (const int cell = column[b] / 16; cell >= owned && cell < owned_end) {
+            tile::TaggedEdge::write(args.cells + residual + (cell * kRows + row) * 16 + column[b] % 16, r[b],
+                                    worker_.tag_of(phase));
           }
           put<M>(row, column[b] - first_column, r[b][0] * norm[column[b]], r[b][1] * norm[column[b] + 1]);
         }
@@ -164,8 +203,8 @@ class Inputs {
   template <class From>
   WEFT_INLINE bool squares_of_sums(const From& from) const {
     using M = typename From::Product;
-    constexpr int kPairs = Shape::kHidden / 2, kPieces = M::kPanels * M::kPieces, kBatch = batch_of(kPieces);
-    const SumPlaces<M, kRows> places{worker_.args.matrices[M::kIndex].first_slot};
+    constexpr int kPairs = Shape::kHidden / 2, kBatch = batch_of(M::kPanels);
+    const Sums<M, Shape> of{worker_, from.sums_tag};
     WEFT_NO_UNROLL
     for (int row = 0; row < worker_.args.rows; ++row) {
       float squares = 0;
@@ -176,7 +215,7 @@ class Inputs {
           const int pair = first + b * kConsumers;
           return pair < kPairs ? 2 * pair : -1;
         };
-        if (!sums_of<kBatch>(places, row, column_of, from.sums_tag, sums)) return false;
+        if (!of.template load<kBatch>(row, column_of, sums)) return false;
         WEFT_UNROLL
         for (int b = 0; b < kBatch; ++b) {
           if (column_of(b) < 0) continue;
@@ -221,9 +260,8 @@ class Inputs {
   // x = gate(gate) * up, of the sums of both.
   template <class M, class GateUp>
   WEFT_INLINE bool gated(u32 tag) const {
-    constexpr int kPairs = M::kPanelCols / 2, kPieces = GateUp::kPanels * GateUp::kPieces;
-    constexpr int kBatch = batch_of(2 * kPieces), kHalf = GateUp::kRows / 2;
-    const SumPlaces<GateUp, kRows> places{worker_.args.matrices[GateUp::kIndex].first_slot};
+    constexpr int kPairs = M::kPanelCols / 2, kBatch = batch_of(2 * GateUp::kPanels), kHalf = GateUp::kRows / 2;
+    const Sums<GateUp, Shape> of{worker_, tag};
     const int first_column = Share<M, Shape>(worker_.args, worker_.worker).panel * M::kPanelCols;
     WEFT_NO_UNROLL
     for (int row = 0; row < worker_.args.rows; ++row) WEFT_NO_UNROLL
@@ -233,7 +271,7 @@ class Inputs {
         const int pair = first + b / 2 * kConsumers, column = first_column + 2 * pair;
         return pair < kPairs && column < M::kCols ? column + b % 2 * kHalf : -1;
       };
-      if (!sums_of<2 * kBatch>(places, row, column_of, tag, sums)) return false;
+      if (!of.template load<2 * kBatch>(row, column_of, sums)) return false;
       WEFT_UNROLL
       for (int b = 0; b < kBatch; ++b) {
         if (column_of(2 * b) < 0) continue;
@@ -252,29 +290,6 @@ class Inputs {
   WEFT_INLINE void put(int row, int column, float low, float high) const {
     if (column >= 0 && column < M::kPanelCols)
       reinterpret_cast<u32*>(worker_.x(row))[column / 2] = tile::pack<bf16>(low, high);
-  }
-
-  // All pieces of pairs of columns, added in their order.
-  template <int kBatch, class Places, class ColumnOf>
-  WEFT_INLINE bool sums_of(const Places& places, int row, const ColumnOf& column_of, u32 tag,
-                           float (&sums)[kBatch][2]) const {
-    int at[kBatch * Places::kCount];
-    float values[kBatch * Places::kCount][2];
-    WEFT_UNROLL
-    for (int b = 0; b < kBatch; ++b) {
-      WEFT_UNROLL
-      for (int i = 0; i < Places::kCount; ++i) at[b * Places::kCount + i] = -1;
-      if (const int column = column_of(b); column >= 0) places(row, column, at + b * Places::kCount);
-    }
-    if (!worker_.edge().read(worker_.args.cells, at, tag, values)) return false;
-    WEFT_UNROLL
-    for (int b = 0; b < kBatch; ++b) WEFT_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      sums[b][e] = 0;
-      WEFT_UNROLL
-      for (int i = 0; i < Places::kCount; ++i) sums[b][e] += values[b * Places::kCount + i][e];
-    }
-    return true;
   }
 
   const Worker<Shape> worker_;

@@ -177,8 +177,7 @@ class Step {
       of.attend({args.cells + Shape::kStates, worker_.tag_of(phase_)});
     }
     before_ += count;
-    ++phase_;
-    return true;
+    return ends_phase();
   }
 
   // States of items become what attention gives, cells of 16 columns by a warp each.
@@ -201,8 +200,7 @@ class Step {
                       {args.cells + Shape::kAttended, worker_.tag_of(phase_)}, row, cell / kParts, cell % kParts))
         give_up(StuckAt::edge);
     }
-    ++phase_;
-    return true;
+    return ends_phase();
   }
 
  private:
@@ -227,6 +225,14 @@ class Step {
     }
   };
 
+  WEFT_INLINE bool ends_phase() {
+    if (worker_.thread == 0) {
+      worker_.stamp(phase_, kLeft);
+      if (phase_ + 1 < Shape::kPhases) worker_.stamp(phase_ + 1, kBegun);
+    }
+    ++phase_;
+    return true;
+  }
   WEFT_INLINE void give_up(StuckAt at) const { consumers_.give_up(at, phase_); }
   // A choice and no table, which would lie in memory.
   WEFT_INLINE static i64 residual_of(int buffer) { return buffer == 0 ? Shape::kResidual0 : Shape::kResidual1; }
@@ -256,7 +262,10 @@ class Step {
   template <class M, bool kIsNormed, class Write>
   WEFT_INLINE bool multiply(const Write& write) {
     if (!consumers_.sync()) return false;
-    if (worker_.thread == 0) worker_.ring().begin(static_cast<u32>(phase_));
+    if (worker_.thread == 0) {
+      worker_.ring().begin(static_cast<u32>(phase_));
+      worker_.stamp(phase_, kReady);
+    }
     if (kIsNormed && worker_.thread < worker_.args.rows)
       worker_.factor(worker_.thread) = inputs_.norm_factor(worker_.thread);
     const Share<M, Shape> share(worker_.args, worker_.worker);
@@ -274,9 +283,9 @@ class Step {
                            write(share, band, cell, kIsNormed ? sum * worker_.factor(cell / 16) : sum);
                          });
     }
+    if (worker_.thread == 0) worker_.stamp(phase_, kMultiplied);
     before_ += share.tiles.num_entries();
-    ++phase_;
-    return true;
+    return ends_phase();
   }
 
   const Worker<Shape> worker_;

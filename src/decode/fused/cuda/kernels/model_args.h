@@ -14,19 +14,23 @@ struct ModelSizes {
   int rows = 1;                           // of a step, at most
   int x_cols = 0;                         // columns of x that a worker multiplies at once, at most
   int half_parts = 0, round_entries = 0;  // of partial sums: tile/abi/matvec.h
+  int slots = 0;                          // of tables of first slots
+  int kept = 0;                           // columns of the residual that a worker keeps; 0: it lies among the cells
   int ring_bytes = 0, ring_entries = 0;   // tile/cuda/ring.h
 };
 
 // From the begin of a CTA's shared memory on, in bytes; the ring lies first.
 struct SharedLayout {
-  int parts, x, squares, factors, stopped, bytes;
+  int parts, x, squares, factors, residual, slots, stopped, bytes;
   int ldx;  // elements of a row of x: 8 rows lie in different banks
   constexpr explicit SharedLayout(const ModelSizes& sizes)
       : parts((sizes.ring_bytes + sizes.ring_entries * 28 + 4 + 15) / 16 * 16),
         x(parts + 2 * sizes.half_parts * sizes.rows * 64),
         squares(x + 2 * ((sizes.x_cols + 63) / 64 * 64 + 16) * sizes.rows),
         factors(squares + 4 * kConsumerWarps * sizes.rows),
-        stopped(factors + 4 * sizes.rows),
+        residual((factors + 4 * sizes.rows + 15) / 16 * 16),
+        slots(residual + 4 * sizes.kept * sizes.rows),
+        stopped((slots + 2 * sizes.slots + 3) / 4 * 4),
         bytes(stopped + 8),
         ldx((sizes.x_cols + 63) / 64 * 64 + 16) {}
 };
@@ -35,7 +39,7 @@ struct SharedLayout {
 struct MatrixTables {
   const int* borders;      // [workers + 1]: tiles of the line
   const int* worker_slot;  // [workers]: of the worker's first tile
-  const int* first_slot;   // [panels * bands + 1]
+  const int* first_slot;   // [panels * bands + 1], all matrices' one behind the other
 };
 
 inline constexpr int kMostMatrices = 5;  // of a layer, and the head
@@ -50,9 +54,13 @@ struct KindTables {
   int window, pairs;
 };
 
+// When a worker began a phase, had made its input, had multiplied, and had left what others read.
+enum Stamp { kBegun, kReady, kMultiplied, kLeft, kNumStamps };
+
 struct ModelArgs {
   // The model, which launches share.
   MatrixTables matrices[kMostMatrices] = {};  // by Matrix::kIndex
+  const int* first_slots = nullptr;           // of matrices[0]: those of all but the last begin here
   const unsigned char* weights = nullptr;     // all matrices,
   const long long* offsets = nullptr;         // those of layers from here on: [layers, 4],
   long long embedding = 0, head = 0;          // and these
@@ -73,6 +81,7 @@ struct ModelArgs {
   unsigned first_phase = 0;  // phases of launches before
 
   unsigned long long* stuck = nullptr;    // [workers], 0
+  unsigned long long* trace = nullptr;    // [workers, phases, Stamp]: nanoseconds; null: none
   unsigned long long limit_ns = 0;        // that a wait may take; 0: forever
   int ahead_bytes = 0, beside_bytes = 0;  // in flight: tile/cuda/ring.h
 };

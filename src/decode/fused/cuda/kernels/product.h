@@ -12,7 +12,7 @@ namespace weft::decode::fused {
 // A matrix of the model and its partition, as the generated text says. Its line of tiles runs panel by panel, each a
 // range of columns that workers of its own have. Weights: tile/cuda/matvec.h.
 template <class Weights_, int index, int rows, int cols, int panels, int tile_cols, int entry_tiles, int pieces,
-          long long cells>
+          long long cells, int first_slots>
 struct Matrix {
   using Weights = Weights_;
   static constexpr int kIndex = index;  // of ModelArgs::matrices
@@ -26,6 +26,7 @@ struct Matrix {
   static constexpr int kEntryTiles = entry_tiles;
   static constexpr int kPieces = pieces;  // sums of a band within a panel, at most
   static constexpr i64 kCells = cells;    // where its sums begin in ModelArgs::cells
+  static constexpr int kFirstSlots = first_slots;  // where its table begins among all of them
   static_assert((cols + tile_cols - 1) / tile_cols % panels == 0 && tile_cols % Weights::kCols == 0);
 };
 

@@ -3,6 +3,7 @@
 
 #include "decode/fused/cuda/kernels/model_args.h"
 #include "tile/cuda/edge.h"
+#include "tile/cuda/ptx/clock.h"
 #include "tile/cuda/element.h"
 #include "tile/cuda/ptx/barrier.h"
 #include "tile/cuda/ring.h"
@@ -34,6 +35,8 @@ struct Worker {
       ptx::store_relaxed_shared(stopped(0), 0);
       ptx::store_relaxed_shared(stopped(1), 0);
     }
+    for (int i = thread; i < Shape::kSizes.slots; i += ptx::num_threads())
+      at<u16>(kLayout.slots)[i] = static_cast<u16>(args.first_slots[i]);
     ptx::cta_sync();
   }
   WEFT_INLINE bool copies() const { return thread >= kConsumers; }
@@ -47,12 +50,24 @@ struct Worker {
   // Of what is normed, by warps; and what the norm multiplies by.
   WEFT_INLINE static float* squares(int row) { return at<float>(kLayout.squares) + row * kConsumerWarps; }
   WEFT_INLINE static float& factor(int row) { return at<float>(kLayout.factors)[row]; }
+  // The last residual, where all workers keep it.
+  WEFT_INLINE static float* residual(int row) { return at<float>(kLayout.residual) + row * Shape::kHidden; }
+  // Of a matrix: MatrixTables::first_slot.
+  template <class M>
+  WEFT_INLINE static const u16* first_slots() {
+    return at<u16>(kLayout.slots) + M::kFirstSlots;
+  }
   WEFT_INLINE static u32* stopped(u32 turn) { return at<u32>(kLayout.stopped) + turn; }
 
   // Cells of this launch's phases, which are numbered from 0, bear numbers that no launch before had.
   WEFT_INLINE u32 tag_of(int phase) const { return args.first_phase + static_cast<u32>(phase) + 1; }
   WEFT_INLINE tile::TaggedEdge edge() const { return {nullptr, 0, args.limit_ns}; }
 
+  // One thread.
+  WEFT_INLINE void stamp(int phase, Stamp what) const {
+    if (args.trace != nullptr)
+      args.trace[(static_cast<i64>(worker) * Shape::kPhases + phase) * kNumStamps + what] = ptx::global_ns();
+  }
   WEFT_INLINE void report(StuckAt at, int phase) const {
     ptx::store_relaxed(args.stuck + worker, static_cast<u64>(at) << 32 | static_cast<u32>(phase));
   }
