@@ -173,8 +173,7 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
   const int64_t nodes = nodes_of_step(*forward, bench.card());
   report.note(fmt::format("{}: {}; {} kernels a step", name, forward->step_form(), nodes));
   for (const int context : {128, 1024, 3072, 6144})
-    if (context < forward->config().context_length)
-      measure_decode(*forward, name, context, nodes, bench, report);
+    if (context < forward->config().context_length) measure_decode(*forward, name, context, nodes, bench, report);
   measure_rows(*forward, name, 1024, bench, report);
 }
 

@@ -120,17 +120,18 @@ class ModelWriter {
           text_.line(
               "static constexpr ModelSizes kSizes{{.rows = {}, .x_cols = {}, .half_parts = {}, .round_entries = {}, "
               ".slots = {}, .kept = {}, .ring_bytes = {}, .ring_entries = {}}};",
-              sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.slots, sizes.kept, sizes.ring_bytes, sizes.ring_entries);
+              sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.slots, sizes.kept,
+              sizes.ring_bytes, sizes.ring_entries);
           text_.line("static constexpr int kLayers = {}, kPhases = {}, kHidden = {}, kVocabulary = {};",
-                 program_.num_layers, partition_.phases.size(),
-                     program_.cols_of(Buffer::residual), program_.cols_of(Buffer::logits));
+                     program_.num_layers, partition_.phases.size(), program_.cols_of(Buffer::residual),
+                     program_.cols_of(Buffer::logits));
           text_.line("static constexpr int kHeads = {}, kKvHeads = {}, kHeadDim = {};", program_.num_qo_heads,
                      program_.num_kv_heads, program_.head_dim);
           text_.line("static constexpr float kNormEps = {}f, kScale = {}f, kSoftCap = {}f;", number(program_.norm_eps),
                      number(attend.scale), number(attend.soft_cap));
           text_.line("static constexpr int kChunk = {};  // tokens of an item", partition_.machine.kv_chunk);
           text_.line("static constexpr bool kKeepsResidual = {};", sizes.kept > 0);
-      text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
+          text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
           text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
           text_.line("static constexpr i64 kResidual0 = {}, kResidual1 = {}, kAttended = {}, kStates = {};  // cells",
                      shape_.cells_of(Shared::residual_0), shape_.cells_of(Shared::residual_1),
@@ -147,7 +148,8 @@ class ModelWriter {
 
   void matrices() {
     text_.line(
-        "// weights, index, rows, columns, panels, columns of a tile, tiles of an entry, pieces of a band, first cell, slots");
+        "// weights, index, rows, columns, panels, columns of a tile, tiles of an entry, pieces of a band, first cell, "
+        "slots");
     size_t slots = 0;
     for (size_t i = 0; i < std::size(kRoles); ++i) {
       const MatrixPartition& matrix = matrix_of(partition_, kRoles[i]);

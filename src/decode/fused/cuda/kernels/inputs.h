@@ -31,8 +31,8 @@ struct Sums {
   // Beside each pair, what lies at `extra` of the cells, written by phase extra_tag; extra(b) < 0: nothing is read.
   // column_of(b): even, -1: none. False: they did not come.
   template <int kBatch, bool kHasExtra, class ColumnOf, class Extra>
-  WEFT_INLINE bool load(int row, const ColumnOf& column_of, const Extra& extra, u32 extra_tag,
-                        float (&sums)[kBatch][2], float (&extras)[kBatch][2]) const {
+  WEFT_INLINE bool load(int row, const ColumnOf& column_of, const Extra& extra, u32 extra_tag, float (&sums)[kBatch][2],
+                        float (&extras)[kBatch][2]) const {
     constexpr int kLoads = kFirst + (kHasExtra ? 1 : 0), kCount = kBatch * kLoads;
     float values[kCount][2];
     bool are_there = worker.edge().template read_where<kCount>(

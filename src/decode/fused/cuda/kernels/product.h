@@ -24,8 +24,8 @@ struct Matrix {
   static constexpr int kPanelTiles = kBands * kBandTiles;
   static constexpr int kBandPieces = kBandTiles * tile_cols / Weights::kCols;  // of weights
   static constexpr int kEntryTiles = entry_tiles;
-  static constexpr int kPieces = pieces;  // sums of a band within a panel, at most
-  static constexpr i64 kCells = cells;    // where its sums begin in ModelArgs::cells
+  static constexpr int kPieces = pieces;           // sums of a band within a panel, at most
+  static constexpr i64 kCells = cells;             // where its sums begin in ModelArgs::cells
   static constexpr int kFirstSlots = first_slots;  // where its table begins among all of them
   static_assert((cols + tile_cols - 1) / tile_cols % panels == 0 && tile_cols % Weights::kCols == 0);
 };

@@ -3,9 +3,9 @@
 
 #include "decode/fused/cuda/kernels/model_args.h"
 #include "tile/cuda/edge.h"
-#include "tile/cuda/ptx/clock.h"
 #include "tile/cuda/element.h"
 #include "tile/cuda/ptx/barrier.h"
+#include "tile/cuda/ptx/clock.h"
 #include "tile/cuda/ring.h"
 
 namespace weft::decode::fused {
