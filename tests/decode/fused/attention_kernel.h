@@ -12,12 +12,15 @@ struct AttentionKernelArgs {
   MergeArgs merge;
   const CardItem* items = nullptr;
   const int* worker_indptr = nullptr;
+  const CardHead* heads = nullptr;
+  const CardRound* rounds = nullptr;
+  const int* round_indptr = nullptr;
   const float* plain_sums = nullptr;  // [slots, rows, 16], which become `sums`
   unsigned long long *sums = nullptr, *states = nullptr, *attended = nullptr;
-  int num_sums = 0, rows = 0;  // rows: of the step
-  int workers = 0, entry_bytes = 0;
-  int shares = 1;      // of a cell's states: warps that would merge it
-  unsigned phase = 0;  // of the sums; states have the next, attended the one behind it
+  int num_sums = 0, rows = 0;                         // rows: of the step
+  int workers = 0, entry_bytes = 0, round_bytes = 0;  // round_bytes: of the heads of a round
+  int shares = 1;                                     // of a cell's states: warps that would merge it
+  unsigned phase = 0;                                 // of the sums; states have the next, attended the one behind it
   unsigned long long limit_ns = 0;
   unsigned* gave_up = nullptr;  // [workers]
 };

@@ -14,7 +14,7 @@ struct AttentionKernel {
   using Edge = tile::TaggedEdge;
   const AttentionKernelArgs& args;
   const Edge edge{nullptr, 0, args.limit_ns};
-  u64* const full = reinterpret_cast<u64*>(ptx::shared_memory() + args.entry_bytes);
+  u64* const full = reinterpret_cast<u64*>(ptx::shared_memory() + args.entry_bytes + args.round_bytes);
   u64* const empty = full + 1;
 
   void run() const {
@@ -32,14 +32,20 @@ struct AttentionKernel {
       return;
     }
     bool ok = true;
-    for (int i = begin; i < end; ++i) {
-      ptx::mbarrier_wait(full, static_cast<u32>(i - begin) % 2);
-      const AttendItem<T, kDim, kKeys, Edge> of(args.attend, args.items[i], ptx::shared_memory(), edge);
-      ok = ok && of.make_heads(PhaseCells<const u64>{args.sums, args.phase}, 0, of.num_heads());
+    u8* const heads = ptx::shared_memory() + args.entry_bytes;
+    for (int r = args.round_indptr[worker]; r < args.round_indptr[worker + 1]; ++r) {
+      const CardRound round = args.rounds[r], next = args.rounds[r + 1];
+      const auto at = [&](int i) { return placed_head(args.attend.heads, args.heads + round.head + i, kDim); };
+      ok = ok && make_round<T, kDim, 2>(args.attend, edge, PhaseCells<const u64>{args.sums, args.phase}, 0,
+                                        next.head - round.head, HeadUnits<kDim>::kSide, at, heads);
       ptx::warp_sync();
-      if (ok) of.attend(PhaseCells<u64>{args.states, args.phase + 1});
-      ptx::warp_sync();
-      if (ptx::lane() == 0) ptx::mbarrier_arrive(empty);
+      for (int i = round.item; i < next.item; ++i) {
+        ptx::mbarrier_wait(full, static_cast<u32>(i - begin) % 2);
+        const AttendItem<T, kDim, kKeys, Edge> of(args.attend, args.items[i], ptx::shared_memory(), heads);
+        if (ok) of.attend(PhaseCells<u64>{args.states, args.phase + 1});
+        ptx::warp_sync();
+        if (ptx::lane() == 0) ptx::mbarrier_arrive(empty);
+      }
     }
     const int cells = args.merge.num_qo_heads * kDim / 16;
     for (int unit = worker; ok && unit < cells * args.rows; unit += args.workers)
@@ -55,7 +61,8 @@ struct AttentionKernel {
     MergedPair* const of_lanes = reinterpret_cast<MergedPair*>(ptx::shared_memory());
     for (int share = 0; share < args.shares; ++share) {
       MergedPair merged;
-      if (!merge_share<1>(args.merge, edge, states, row, head, part, {share, args.shares}, merged)) return false;
+      const StateList list = states_of(args.merge, row, head);
+      if (!merge_share<1>(args.merge, edge, states, list, head, part, {share, args.shares}, merged)) return false;
       if (ptx::lane() < 8) of_lanes[8 * share + ptx::lane()] = merged;
     }
     ptx::warp_sync();
@@ -65,11 +72,12 @@ struct AttentionKernel {
   }
 
   void copy(const CardItem& item, u32 round) const {
+    const CopyItem<kDim, kKeys> copy(args.attend, item);
     if (ptx::lane() == 0) {
       ptx::mbarrier_wait(empty, round % 2 ^ 1);
       ptx::mbarrier_arrive_expect(full, item_copy_bytes(item, kDim));
     }
-    copy_item<kDim>(args.attend, item, ptx::shared_memory(), full);
+    copy.start(ptx::shared_memory(), full);
   }
 
   void bring_sums() const {

@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "decode/fused/cuda/attention_tables.h"
 #include "tests/decode/fused/attention_kernel.h"
@@ -102,6 +103,57 @@ TEST(AttentionTables, ListWhatARowSeesInTheOrderOfKeys) {
   EXPECT_EQ(item_copy_bytes(short_one, 64), 2u * 256u);
 }
 
+// Neighbours of a worker that have the same rows and KV head have their queries once; keys and values of the step come
+// behind the queries of whoever has their tokens, and go to the cache once.
+TEST(AttentionTables, DealHeadsToRounds) {
+  const testing::SomeStep step({{1, 3}, {2, 131}});
+  AttentionItems items;
+  items.requests = {{0, 1, 3}, {1, 2, 131}};
+  const auto add = [&](int request, int row_begin, int row_end, int head, int kv_begin, int kv_end) {
+    items.items.push_back({request, row_begin, row_end, head, kv_begin, kv_end, 0});
+  };
+  add(1, 1, 3, 0, 64, 128);
+  add(1, 1, 3, 0, 128, 131);
+  add(1, 2, 3, 1, 128, 131);  // whose first own token is a row's that it does not have
+  add(0, 0, 1, 0, 0, 3);
+  add(1, 1, 3, 0, 0, 64);
+  items.worker_indptr = {0, 2, 2, 5};
+  const auto begins = [](const AttentionTables& tables) {
+    std::vector<std::pair<int, int>> all;
+    for (const CardRound& round : tables.rounds) all.emplace_back(round.item, round.head);
+    return all;
+  };
+  using Begins = std::vector<std::pair<int, int>>;
+  const AttentionTables tables = attention_tables(items, step.step, {2, 4, 0});
+  EXPECT_EQ(tables.round_indptr, (std::vector<int32_t>{0, 1, 1, 2}));
+  EXPECT_EQ(begins(tables), (Begins{{0, 0}, {2, 12}, {5, 34}}));
+  EXPECT_EQ(tables.items[0].first_query, 0);
+  EXPECT_EQ(tables.items[1].first_query, 0);
+  EXPECT_EQ(tables.items[1].first_own, 8);
+  EXPECT_EQ(tables.items[2].first_own, 4);
+  EXPECT_EQ(tables.items[3].first_query, 8);
+  EXPECT_EQ(tables.items[4].first_query, 14);
+  const auto expect_head = [&](size_t i, int row, int head, int page, int slot) {
+    const CardHead& own = tables.heads[i];
+    EXPECT_EQ(std::tuple(own.row, own.head, own.page, own.slot), std::tuple(row, head, page, slot)) << i;
+  };
+  const int page = tables.pages.back(), slot = 129 % tables.page_size;
+  expect_head(0, 1, 0, -1, 0);
+  expect_head(7, 2, 3, -1, 0);
+  expect_head(8, 1, 8, page, slot);
+  expect_head(9, 1, 10, page, slot);
+  expect_head(11, 2, 10, page, slot + 1);
+  expect_head(12, 2, 4, -1, 0);
+  expect_head(16, 1, 9, -1, slot);
+  expect_head(18, 2, 9, page, slot + 1);
+
+  const AttentionTables few = attention_tables(items, step.step, {2, 4, 0, 16});
+  EXPECT_EQ(few.round_indptr, (std::vector<int32_t>{0, 1, 1, 3}));
+  EXPECT_EQ(begins(few), (Begins{{0, 0}, {2, 12}, {4, 26}, {5, 34}}));
+  EXPECT_EQ(few.items[4].first_query, 0);
+  EXPECT_THROW(attention_tables(items, step.step, {2, 4, 0, 8}), InternalError);
+}
+
 TEST(AttentionTables, TakeItemsThatAWarpCanRunAlone) {
   const testing::SomeStep step({{3, 9}});
   AttentionItems items;
@@ -146,8 +198,9 @@ class OnCard {
   }
 
   void run(bool in_all_orders = false) {
-    const simt::Launch launch{
-        .ctas = kWorkers + 1 - absent, .threads = 64, .shared_bytes = static_cast<size_t>(args_.entry_bytes + 16)};
+    const simt::Launch launch{.ctas = kWorkers + 1 - absent,
+                              .threads = 64,
+                              .shared_bytes = static_cast<size_t>(args_.entry_bytes + args_.round_bytes + 16)};
     const auto call = [&] { kernel_of(shape_)(args_); };
     if (in_all_orders)
       simt::run_in_all_orders(memory_, launch, call);
@@ -193,6 +246,8 @@ class OnCard {
     std::iota(anywhere.begin(), anywhere.end(), 0);
     std::shuffle(anywhere.begin(), anywhere.end(), std::mt19937(5));
     for (int32_t& page : tables_.pages) page = anywhere.at(static_cast<size_t>(page));
+    for (CardHead& head : tables_.heads)
+      if (head.page >= 0) head.page = anywhere.at(static_cast<size_t>(head.page));
     int first = 0;
     for (const auto& [rows, tokens] : shape_.requests) {
       first_page_.push_back(first);
@@ -243,6 +298,9 @@ class OnCard {
                    .soft_cap = shape_.soft_cap};
     args_.items = memory_.make("items", tables_.items).data();
     args_.worker_indptr = memory_.make("worker_indptr", tables_.worker_indptr).data();
+    args_.heads = memory_.make("heads", tables_.heads).data();
+    args_.rounds = memory_.make("rounds", tables_.rounds).data();
+    args_.round_indptr = memory_.make("round_indptr", tables_.round_indptr).data();
     args_.plain_sums = memory_.make("plain sums", data_.sums).data();
     args_.num_sums = static_cast<int>(data_.sums.size());
     args_.sums = older("sums", data_.sums.size(), kPhase);
@@ -252,6 +310,7 @@ class OnCard {
     args_.rows = shape_.num_rows();
     args_.workers = kWorkers;
     args_.entry_bytes = item_entry_bytes(chunk_of(shape_), shape_.head_dim);
+    args_.round_bytes = AttentionForm{}.most_heads * entry_row_bytes(shape_.head_dim);
     args_.phase = kPhase;
     gave_up_ = memory_.make("gave_up", std::vector<unsigned>(kWorkers));
     args_.gave_up = gave_up_.data();

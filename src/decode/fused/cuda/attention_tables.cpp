@@ -35,6 +35,65 @@ CardItem card_item(const AttentionItem& item, const StepRequest& request, int fi
   return card;
 }
 
+// Deals a worker's items to rounds, and lists their heads: once for neighbours that have the same.
+class Rounds {
+ public:
+  Rounds(AttentionTables& tables, const AttentionForm& form) : tables_(tables), form_(form) {}
+
+  void add_worker(int begin, int end) {
+    tables_.round_indptr.push_back(static_cast<int32_t>(tables_.rounds.size()));
+    const CardItem* last = nullptr;  // of the round
+    for (int i = begin; i < end; ++i) {
+      CardItem& item = tables_.items[static_cast<size_t>(i)];
+      if (last == nullptr || in_round() + needed(item, last) > form_.most_heads) {
+        last = nullptr;
+        tables_.rounds.push_back({.item = i, .head = static_cast<int>(tables_.heads.size())});
+        ensure(needed(item, nullptr) <= form_.most_heads, "an item of {} heads", needed(item, nullptr));
+      }
+      add(item, last);
+      last = &item;
+    }
+  }
+  void end() {
+    tables_.round_indptr.push_back(static_cast<int32_t>(tables_.rounds.size()));
+    tables_.rounds.push_back(
+        {.item = static_cast<int>(tables_.items.size()), .head = static_cast<int>(tables_.heads.size())});
+  }
+
+ private:
+  int in_round() const { return static_cast<int>(tables_.heads.size()) - tables_.rounds.back().head; }
+  static bool has_queries_of(const CardItem& item, const CardItem* last) {
+    return last != nullptr && last->row_begin == item.row_begin && last->row_end == item.row_end &&
+           last->kv_head == item.kv_head;
+  }
+  static int own_of(const CardItem& item) { return std::max(0, item.kv_end - item.own_begin()); }
+  int needed(const CardItem& item, const CardItem* last) const {
+    return (has_queries_of(item, last) ? 0 : (item.row_end - item.row_begin) * form_.group) + 2 * own_of(item);
+  }
+  void add(CardItem& item, const CardItem* last) {
+    item.first_query = has_queries_of(item, last) ? last->first_query : in_round();
+    if (!has_queries_of(item, last))
+      for (int row = item.row_begin; row < item.row_end; ++row)
+        for (int i = 0; i < form_.group; ++i)
+          tables_.heads.push_back({.row = row, .head = item.kv_head * form_.group + i});
+    item.first_own = in_round();
+    const int num_qo_heads = form_.num_kv_heads * form_.group;
+    for (int token = item.own_begin(); token < item.kv_end; ++token) {
+      const int row = item.first_row + token - item.cached;
+      const bool is_appended = row >= item.row_begin;  // else by another item, which comes before
+      const auto page = static_cast<size_t>(item.first_page + token / tables_.page_size);
+      for (const int first : {num_qo_heads, num_qo_heads + form_.num_kv_heads})
+        tables_.heads.push_back({.row = row,
+                                 .head = first + item.kv_head,
+                                 .page = is_appended ? tables_.pages[page] : -1,
+                                 .slot = token % tables_.page_size});
+    }
+  }
+
+  AttentionTables& tables_;
+  const AttentionForm& form_;
+};
+
 }  // namespace
 
 AttentionTables attention_tables(const AttentionItems& items, const Step& step, const AttentionForm& form) {
@@ -48,6 +107,10 @@ AttentionTables attention_tables(const AttentionItems& items, const Step& step, 
     const auto request = static_cast<size_t>(item.request);
     tables.items.push_back(card_item(item, items.requests[request], pages.kv_page_indptr[request], form.window));
   }
+  Rounds rounds(tables, form);
+  for (size_t w = 0; w + 1 < items.worker_indptr.size(); ++w)
+    rounds.add_worker(items.worker_indptr[w], items.worker_indptr[w + 1]);
+  rounds.end();
 
   // Counted, then filled in the order of keys.
   std::vector<size_t> order(items.items.size());

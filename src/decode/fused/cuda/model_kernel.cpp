@@ -146,10 +146,13 @@ void ModelKernel::plan(const Step& step) {
   ropes_.resize(program.ropes.size());
   for (size_t kind = 0; kind < ropes_.size(); ++kind) {
     const int window = kind == 0 ? 0 : config_.sliding_window;
-    items_.push_back(attention_tables(attention_items(partition_, step, window), step,
+    const AttentionItems items = attention_items(partition_, step, window);
+    const int group = program.num_qo_heads / program.num_kv_heads, most_rows = 1 << variant_index(step.rows());
+    items_.push_back(attention_tables(items, step,
                                       {.num_kv_heads = program.num_kv_heads,
-                                       .group = program.num_qo_heads / program.num_kv_heads,
-                                       .window = window}));
+                                       .group = group,
+                                       .window = window,
+                                       .most_heads = most_heads(most_rows, group)}));
     ops::make_rope_table(step.positions, program.ropes[kind], program.head_dim, ropes_[kind]);
   }
 }
@@ -172,7 +175,8 @@ void ModelKernel::upload(const Step& step) {
   add(items_[0].pages);
   for (size_t kind = 0; kind < items_.size(); ++kind) {
     const AttentionTables& tables = items_[kind];
-    add(tables.items), add(tables.worker_indptr), add(tables.state_indptr), add(tables.states);
+    add(tables.items), add(tables.worker_indptr), add(tables.heads), add(tables.rounds), add(tables.round_indptr);
+    add(tables.state_indptr), add(tables.states);
     add(ropes_[kind].cos), add(ropes_[kind].sin);
   }
   if (uploaded_.bytes() < bytes) {
@@ -189,7 +193,8 @@ void ModelKernel::upload(const Step& step) {
   take(args_.pages);
   for (size_t kind = 0; kind < items_.size(); ++kind) {
     KindTables& to = args_.kinds[kind];
-    take(to.items), take(to.worker_indptr), take(to.state_indptr), take(to.states);
+    take(to.items), take(to.worker_indptr), take(to.heads), take(to.rounds), take(to.round_indptr);
+    take(to.state_indptr), take(to.states);
     take(to.cos), take(to.sin);
     to.window = kind == 0 ? 0 : config_.sliding_window;
     to.pairs = ropes_[kind].pairs;

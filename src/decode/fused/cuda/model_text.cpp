@@ -119,9 +119,10 @@ class ModelWriter {
         [&] {
           text_.line(
               "static constexpr ModelSizes kSizes{{.rows = {}, .x_cols = {}, .half_parts = {}, .round_entries = {}, "
-              ".slots = {}, .kept = {}, .ring_bytes = {}, .ring_entries = {}}};",
+              ".slots = {}, .kept = {}, .ring_bytes = {}, .ring_entries = {}, .head_dim = {}, .heads = {}, "
+              ".qkv_panels = {}, .kinds = {}}};",
               sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.slots, sizes.kept,
-              sizes.ring_bytes, sizes.ring_entries);
+              sizes.ring_bytes, sizes.ring_entries, sizes.head_dim, sizes.heads, sizes.qkv_panels, sizes.kinds);
           text_.line("static constexpr int kLayers = {}, kPhases = {}, kHidden = {}, kVocabulary = {};",
                      program_.num_layers, partition_.phases.size(), program_.cols_of(Buffer::residual),
                      program_.cols_of(Buffer::logits));
@@ -238,6 +239,7 @@ class ModelWriter {
                 [&] {
                   text_.line("using namespace weft::decode::fused;");
                   text_.line("const Worker<Model> worker(args);");
+                  text_.line("Near<Model>::fill_all(worker);");
                   text_.line("worker.init();");
                   text_.block("if (worker.copies())", [&] {
                     text_.line("Copies<Model> copies(worker);");
@@ -317,6 +319,10 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
           matrix->num_slots(), to_string(matrix->role), 0xffff);
   }
   shape.sizes.ring_entries = partition.machine.max_entries;
+  shape.sizes.head_dim = program.head_dim;
+  shape.sizes.heads = most_heads(rows, program.num_qo_heads / program.num_kv_heads);
+  shape.sizes.qkv_panels = static_cast<int>(matrix_of(partition, WeightRole::qkv).tiles.num_panels);
+  shape.sizes.kinds = static_cast<int>(program.ropes.size());
   const int beside = SharedLayout(shape.sizes).bytes, most = kMostSharedBytes - beside;
   const int least = item_entry_bytes(partition.machine.kv_chunk, program.head_dim) + kMostEntryBytes;
   check(most >= least, ErrorCode::unsupported,

@@ -3,20 +3,21 @@
 // an item has no more keys than a warp has registers for.
 //
 //   // a warp that copies; its lane 0 has acquired the entry, which expects item_copy_bytes(item, kDim)
-//   copy_item<kDim>(args, item, entry, full);
+//   CopyItem<kDim, kKeys>(args, item).start(entry, full);
+//   // all warps that attend: a round's heads, each made once for as many of its items as need it
+//   if (!make_round<bf16, kDim, kPieces>(args, edge, {sums, phase}, warp * side, count, warps * side, at, heads))
+//     return give_up();
+//   sync();
 //   // the warp that the entry belongs to, once it is there; then it releases the entry
-//   const AttendItem<bf16, kDim, kKeys, Edge> of(args, item, entry, edge);
-//   if (!of.make_heads({sums, phase}, 0, of.num_heads())) return give_up();
-//   ptx::warp_sync();
-//   of.attend({states, phase + 1});
+//   AttendItem<bf16, kDim, kKeys, Edge>(args, item, entry, heads).attend({states, phase + 1});
 //
-// Heads come from other CTAs, a trip to memory for each few of them: where warps have no item of their own, they may
-// make some of another's, with barriers of all of them behind the copies and before attend().
+// Heads come from other CTAs, a trip to memory for as many as a warp makes at once: so all warps share them, whether
+// they have items or not.
 //
-// What the item's rows bring themselves is in no cache yet: the warp makes these keys and values from the sums, rounds
-// them as the cache does, stores them into their rows of the entry, and those of the item's own rows into the cache.
-// Rows of the entry that hold no key are not read, as 0 times a value that is NaN would be: a lane that would read one
-// reads another, which is hidden. Queries that are none give scores that nobody reads.
+// What the item's rows bring themselves is in no cache yet: these keys and values are heads of the round too, rounded as
+// the cache does, and those of the item's own rows are stored into the cache. Rows of the entry that hold no key are not
+// read, as 0 times a value that is NaN would be: a lane that would read one reads another, which is hidden. Queries that
+// are none repeat the last one, and give scores that nobody reads.
 //
 // A row's bits follow from its own keys and from where the item begins, not from the rows beside it, nor from values
 // that it does not see, whatever these are.
@@ -27,7 +28,6 @@
 #include "tile/cuda/convert.h"
 #include "tile/cuda/fragment.h"
 #include "tile/cuda/ptx/bulk_copy.h"
-#include "tile/cuda/ptx/proxy_fence.h"
 #include "tile/cuda/softmax.h"
 
 namespace weft::decode::fused {
@@ -57,31 +57,81 @@ struct ItemEntry {
   int tokens;
   WEFT_INLINE u8* key(int token) const { return data + token * kRowBytes; }
   WEFT_INLINE u8* value(int token) const { return data + (tokens + token) * kRowBytes; }
-  WEFT_INLINE u8* query(int row) const { return data + (2 * tokens + row) * kRowBytes; }
 };
 
-// Where the cache has a token of the item's request.
-WEFT_INLINE ops::CachePlace place_of(const AttendArgs& args, const CardItem& item, int token) {
-  return {args.pages[item.first_page + token / args.page_size], token % args.page_size};
-}
 WEFT_INLINE u8* cached_head(const ops::CardCache& cache, ops::CachePlace place, int head) {
   return static_cast<u8*>(cache.data) +
          2 * (place.page * cache.page_stride + place.slot * cache.slot_stride + head * cache.head_stride);
 }
 
-// Keys and values that lie in the cache, into the entry: a copy for each. All lanes of the warp, of which one has
-// acquired the entry, and `full` expects the bytes.
-template <int kDim>
-WEFT_INLINE void copy_item(const AttendArgs& args, const CardItem& item, u8* entry_data, u64* full) {
-  const ItemEntry<kDim> entry{entry_data, item.tokens()};
-  ptx::warp_sync();
-  WEFT_NO_UNROLL
-  for (int token = item.copy_begin() + ptx::lane(); token < item.copy_end(); token += 32) {
-    const ops::CachePlace place = place_of(args, item, token);
-    const int row = token - item.kv_begin;
-    ptx::bulk_copy(entry.key(row), cached_head(args.k, place, item.kv_head), 2 * kDim, full);
-    ptx::bulk_copy(entry.value(row), cached_head(args.v, place, item.kv_head), 2 * kDim, full);
+// Keys and values that lie in the cache, into the entry: a copy for each. All lanes of a warp. Places are loaded first,
+// so that they are on their way while one lane waits for an entry, which expects item_copy_bytes().
+template <int kDim, int kKeys>
+class CopyItem {
+  static constexpr int kOfLane = (kKeys + 31) / 32;
+
+ public:
+  WEFT_INLINE CopyItem(const AttendArgs& args, const CardItem& item) : args_(args), item_(item) {
+    WEFT_UNROLL
+    for (int i = 0; i < kOfLane; ++i) {
+      const int token = this->token(i);
+      pages_[i] = token < item.copy_end() ? args.pages[item.first_page + token / args.page_size] : 0;
+    }
   }
+  WEFT_INLINE void start(u8* entry_data, u64* full) const {
+    const ItemEntry<kDim> entry{entry_data, item_.tokens()};
+    ptx::warp_sync();
+    WEFT_UNROLL
+    for (int i = 0; i < kOfLane; ++i) {
+      const int token = this->token(i), row = token - item_.kv_begin;
+      if (token >= item_.copy_end()) break;
+      const ops::CachePlace place{pages_[i], token % args_.page_size};
+      ptx::bulk_copy(entry.key(row), cached_head(args_.k, place, item_.kv_head), 2 * kDim, full);
+      ptx::bulk_copy(entry.value(row), cached_head(args_.v, place, item_.kv_head), 2 * kDim, full);
+    }
+  }
+
+ private:
+  WEFT_INLINE int token(int i) const { return item_.copy_begin() + ptx::lane() + 32 * i; }
+
+  const AttendArgs& args_;
+  const CardItem& item_;
+  int pages_[kOfLane];
+};
+
+// A head to be made, and HeadOfRow's slots of it.
+struct PlacedHead {
+  const CardHead* head;
+  const int* first_slot;
+  int stride;
+};
+// Of the tables in global memory.
+WEFT_INLINE PlacedHead placed_head(const HeadArgs& args, const CardHead* head, int head_dim) {
+  return {head, args.first_slot + head->head * (head_dim / 16), args.bands};
+}
+
+// Heads [first, end) of a round by a warp, as heads.h says, of at(i), into rows of `heads`; and those that the cache
+// gets, into the cache.
+template <class T, int kDim, int kPieces, class Edge, class At>
+WEFT_INLINE bool make_round(const AttendArgs& args, const Edge& edge, PhaseCells<const typename Edge::Cell> sums,
+                            int first, int end, int step, const At& at, u8* heads) {
+  const int keys = args.heads.num_qo_heads, values = keys + args.heads.num_kv_heads;
+  const auto head_of = [&](int i) -> HeadOfRow {
+    const PlacedHead placed = at(i);
+    const int head = placed.head->head;
+    const float* const norm = head < keys ? args.heads.q_norm : head < values ? args.heads.k_norm : nullptr;
+    return {placed.head->row, head * kDim, norm, head < values, placed.first_slot, placed.stride};
+  };
+  const auto write = [&](int i, int column, const float(&x)[2]) {
+    const u32 pair = tile::pack<T>(x[0], x[1]);
+    reinterpret_cast<u32*>(heads + i * entry_row_bytes(kDim))[column / 2] = pair;
+    const CardHead* const of = at(i).head;
+    if (of->page < 0) return;
+    const bool is_key = of->head < values;
+    u8* const cached = cached_head(is_key ? args.k : args.v, {of->page, of->slot}, of->head - (is_key ? keys : values));
+    reinterpret_cast<u32*>(cached)[column / 2] = pair;
+  };
+  return make_heads<kDim, kPieces>(args.heads, edge, sums.cells, sums.phase, first, end, step, head_of, write);
 }
 
 // T: bf16 or fp16, of the cache and of products. kKeys: tokens of an item at most.
@@ -91,55 +141,19 @@ class AttendItem {
   using Cell = typename Edge::Cell;
   static constexpr int kGroups = kKeys / 16;               // of keys, a product's depth
   static constexpr int kSlice = kDim % 32 == 0 ? 32 : 16;  // of outputs, at a time
-  static constexpr int kPieces = 2;                        // of a sum, on their way at once
 
  public:
-  WEFT_INLINE AttendItem(const AttendArgs& args, const CardItem& item, u8* entry, const Edge& edge)
+  // `heads`: its round's.
+  WEFT_INLINE AttendItem(const AttendArgs& args, const CardItem& item, u8* entry, u8* heads)
       : args_(args),
         item_(item),
-        edge_(edge),
         entry_{entry, item.tokens()},
+        heads_(heads),
         group_(args.heads.num_qo_heads / args.heads.num_kv_heads),
-        num_rows_((item.row_end - item.row_begin) * group_) {}
+        num_rows_((item.row_end - item.row_begin) * group_),
+        first_own_(item.own_begin() - item.kv_begin) {}
 
-  // What make_heads makes: the item's queries, and keys and values of the step's own rows.
-  WEFT_INLINE int num_heads() const {
-    const int own = item_.kv_end - item_.own_begin();
-    return num_rows_ + 2 * (own > 0 ? own : 0);
-  }
-  // Heads [begin, end) of them; the entry is the item's, and its copies are there. False once the edge's limit has gone
-  // by.
-  template <int kHeads = 1>
-  WEFT_INLINE bool make_heads(PhaseCells<const Cell> sums, int begin, int end) const {
-    const HeadArgs& heads = args_.heads;
-    const auto head_of = [&](int i) -> HeadOfRow {
-      if (i < num_rows_)
-        return {item_.row_begin + i / group_, (item_.kv_head * group_ + i % group_) * kDim, heads.q_norm, true};
-      const int token = item_.own_begin() + (i - num_rows_) / 2, row = item_.first_row + token - item_.cached;
-      const bool is_key = (i - num_rows_) % 2 == 0;
-      const int head = heads.num_qo_heads + (is_key ? 0 : heads.num_kv_heads) + item_.kv_head;
-      return {row, head * kDim, is_key ? heads.k_norm : nullptr, is_key};
-    };
-    const auto write = [&](int i, int column, const float(&x)[2]) {
-      const u32 pair = tile::pack<T>(x[0], x[1]);
-      if (i < num_rows_) {
-        reinterpret_cast<u32*>(entry_.query(i))[column / 2] = pair;
-        return;
-      }
-      const int token = item_.own_begin() + (i - num_rows_) / 2, row = item_.first_row + token - item_.cached;
-      const bool is_key = (i - num_rows_) % 2 == 0;
-      u8* const to = is_key ? entry_.key(token - item_.kv_begin) : entry_.value(token - item_.kv_begin);
-      reinterpret_cast<u32*>(to)[column / 2] = pair;
-      if (row < item_.row_begin) return;  // another item's, which comes before
-      u8* const cached = cached_head(is_key ? args_.k : args_.v, place_of(args_, item_, token), item_.kv_head);
-      reinterpret_cast<u32*>(cached)[column / 2] = pair;
-    };
-    const bool are_there =
-        fused::make_heads<kDim, kHeads, kPieces>(heads, edge_, sums.cells, sums.phase, begin, end, head_of, write);
-    ptx::fence_async_shared();  // before the copies that the entry holds next
-    return are_there;
-  }
-  // Once all heads are there.
+  // Once the entry and all heads are there.
   WEFT_INLINE void attend(PhaseCells<Cell> states) const {
     float scores[1][2 * kGroups][4] = {};
     multiply_keys(scores[0]);
@@ -169,19 +183,29 @@ class AttendItem {
     return least < entry_.tokens ? least : entry_.tokens - 1;
   }
 
+  // Of those rows, the ones behind first_own_ are heads of the round.
+  WEFT_INLINE u8* head(int i) const { return heads_ + i * entry_row_bytes(kDim); }
+  WEFT_INLINE u8* key(int row) const {
+    return row < first_own_ ? entry_.key(row) : head(item_.first_own + 2 * (row - first_own_));
+  }
+  WEFT_INLINE u8* value(int row) const {
+    return row < first_own_ ? entry_.value(row) : head(item_.first_own + 2 * (row - first_own_) + 1);
+  }
+  WEFT_INLINE u8* query(int i) const { return head(item_.first_query + (i < num_rows_ ? i : num_rows_ - 1)); }
+
   WEFT_INLINE void multiply_keys(float (&scores)[2 * kGroups][4]) const {
     const int lane = ptx::lane();
-    const ptx::SharedPlace query = ptx::shared_place(entry_.query(lane % 16) + lane / 16 * 16);
+    const ptx::SharedPlace queries = ptx::shared_place(query(lane % 16) + lane / 16 * 16);
     WEFT_UNROLL
     for (int g = 0; g < kGroups; g += 2) {  // two at a time, so that four products are under way
       if (!has_keys(g) && !has_keys(g + 1)) continue;
-      const int key = 16 * g + lane % 8 + lane / 16 * 8;
-      const ptx::SharedPlace keys[2] = {ptx::shared_place(entry_.key(held(key)) + lane / 8 % 2 * 16),
-                                        ptx::shared_place(entry_.key(held(key + 16)) + lane / 8 % 2 * 16)};
+      const int first = 16 * g + lane % 8 + lane / 16 * 8;
+      const ptx::SharedPlace keys[2] = {ptx::shared_place(key(held(first)) + lane / 8 % 2 * 16),
+                                        ptx::shared_place(key(held(first + 16)) + lane / 8 % 2 * 16)};
       WEFT_UNROLL
       for (int k = 0; k < kDim; k += 16) {
         u32 a[4], b[2][4];
-        ptx::ldmatrix_x4(a, query + 2 * k);
+        ptx::ldmatrix_x4(a, queries + 2 * k);
         WEFT_UNROLL
         for (int i = 0; i < 2; ++i) ptx::ldmatrix_x4(b[i], keys[i] + 2 * k);
         WEFT_UNROLL
@@ -239,8 +263,7 @@ class AttendItem {
       if (!has_keys(g)) continue;
       u32 a[4];
       a_of(g, a);
-      const ptx::SharedPlace values =
-          ptx::shared_place(entry_.value(held(16 * g + lane % 16)) + 2 * column + lane / 16 * 16);
+      const ptx::SharedPlace values = ptx::shared_place(value(held(16 * g + lane % 16)) + 2 * column + lane / 16 * 16);
       WEFT_UNROLL
       for (int n = 0; n < 8 * kFragments; n += 16) {
         u32 b[4];
@@ -331,9 +354,10 @@ class AttendItem {
 
   const AttendArgs& args_;
   const CardItem& item_;
-  const Edge& edge_;
   const ItemEntry<kDim> entry_;
+  u8* const heads_;
   const int group_, num_rows_;  // rows: pairs of a row and a query head
+  const int first_own_;         // row of the entry
 };
 #endif
 

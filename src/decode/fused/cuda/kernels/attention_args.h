@@ -17,7 +17,8 @@ struct CardItem {
   int cached = 0;                // tokens of the request that lie in the cache; those behind are this step's rows
   int first_page = 0;            // of the request, among the step's pages
   int first_state = 0;           // [rows, query heads of the KV head]
-  int padding[2] = {};
+  // Among the heads of its round (CardRound): [rows, query heads of the KV head], and [own tokens, key and value].
+  int first_query = 0, first_own = 0;
 
   constexpr int tokens() const { return kv_end - kv_begin; }
   // Tokens [copy_begin, copy_end) come from the cache.
@@ -34,12 +35,30 @@ struct CardItem {
 };
 static_assert(sizeof(CardItem) == 48);
 
-// An entry: a row for each token's key, then for each token's value, then for each query. Rows are 16 bytes longer than
-// their elements, so that eight at one column lie in different banks.
-constexpr int entry_row_bytes(int head_dim) { return 2 * head_dim + 16; }
-constexpr int item_entry_bytes(int tokens, int head_dim) {
-  return (2 * tokens + kItemRows) * entry_row_bytes(head_dim);
+// A head of a row that items of a worker need: a query, or a key or value of the step's own.
+struct CardHead {
+  int row = 0;              // of the step
+  int head = 0;             // among those of queries, then keys, then values
+  int page = -1, slot = 0;  // where the cache has it; page -1: it is not for the cache, or another item puts it there
+};
+static_assert(sizeof(CardHead) == 16);
+
+// Items that a worker runs at once: first all its warps make their heads, each once for as many items as need it, then
+// each item is run by a warp. A round ends where the next one of its worker begins, or the next worker's first.
+struct CardRound {
+  int item = 0, head = 0;  // its first ones
+};
+
+// Heads of a round at most, of steps of so many rows: those of any item, and of a few of one KV head.
+constexpr int most_heads(int rows, int group) {
+  const int queries = rows * group < kItemRows ? rows * group : kItemRows, heads = queries + 2 * rows;
+  return heads < 16 ? 16 : heads;
 }
+
+// An entry: a row for each token's key, then for each token's value. Heads of a round lie in as many rows. Rows are 16
+// bytes longer than their elements, so that eight at one column lie in different banks.
+constexpr int entry_row_bytes(int head_dim) { return 2 * head_dim + 16; }
+constexpr int item_entry_bytes(int tokens, int head_dim) { return 2 * tokens * entry_row_bytes(head_dim); }
 // That the producer copies.
 constexpr unsigned item_copy_bytes(const CardItem& item, int head_dim) {
   return static_cast<unsigned>(item.copy_end() - item.copy_begin()) * 4 * static_cast<unsigned>(head_dim);

@@ -12,7 +12,6 @@
 #include "ops/cuda/kernels/gates.h"
 #include "ops/cuda/kernels/rows.h"
 #include "tile/cuda/edge.h"
-#include "tile/cuda/ptx/prefetch.h"
 
 namespace weft::decode::fused {
 
@@ -22,6 +21,9 @@ struct HeadOfRow {
   int column;         // of the product: its first one
   const float* norm;  // null: none
   bool turns;
+  // Of its first band: the first slot; and from a panel to the next.
+  const int* first_slot;
+  int stride;
 };
 
 // Which columns of a head a lane has; a multiple of 16, up to 256.
@@ -42,43 +44,31 @@ struct HeadUnits {
   }
 };
 
-// Pieces of a column's sum, panel by panel.
-WEFT_INLINE int pieces_of(const HeadArgs& args, int column) {
+// Pieces of the sum of a head's column, panel by panel.
+WEFT_INLINE int pieces_of(const HeadArgs& args, const HeadOfRow& of, int column) {
   int pieces = 0;
   for (int panel = 0; panel < args.panels; ++panel) {
-    const int* const first = args.first_slot + panel * args.bands + column / 16;
+    const int* const first = of.first_slot + panel * of.stride + column / 16;
     pieces += first[1] - first[0];
   }
   return pieces;
 }
 // The cell of one of them; -1: there are fewer.
-WEFT_INLINE int cell_of(const HeadArgs& args, int row, int column, int piece) {
+WEFT_INLINE int cell_of(const HeadArgs& args, const HeadOfRow& of, int column, int piece) {
   for (int panel = 0; panel < args.panels; ++panel) {
-    const int* const first = args.first_slot + panel * args.bands + column / 16;
+    const int* const first = of.first_slot + panel * of.stride + column / 16;
     const int slot = first[0] + piece, pieces = first[1] - first[0];
-    if (piece < pieces) return (slot * args.rows + row) * 16 + column % 16;
+    if (piece < pieces) return (slot * args.rows + of.row) * 16 + column % 16;
     piece -= pieces;
   }
   return -1;
 }
 
-// Vectors of a lane's part of a head. They are near by the time that the sums are there, and take no registers while
-// the warp waits for these.
+// Vectors of a lane's part of a head, loaded before the warp waits for sums: memory is as far for them.
 template <int kDim>
 struct HeadNumbers {
   using Units = HeadUnits<kDim>;
   float bias[Units::kOfLane][4], norm[Units::kOfLane][4], cos[Units::kOfLane][2], sin[Units::kOfLane][2];
-
-  // By the lanes that share the head: each a part, which is less than a line of the cache.
-  WEFT_INLINE static void prefetch(const HeadArgs& args, const HeadOfRow& of) {
-    constexpr int kPart = kDim / Units::kLanes;
-    const int lane = ptx::lane() % Units::kLanes;
-    if (args.bias != nullptr) ptx::prefetch(args.bias + of.column + lane * kPart);
-    if (of.norm != nullptr) ptx::prefetch(of.norm + lane * kPart);
-    if (!of.turns || lane * kPart >= args.pairs) return;
-    ptx::prefetch(args.cos + of.row * args.pairs + lane * kPart);
-    ptx::prefetch(args.sin + of.row * args.pairs + lane * kPart);
-  }
 
   WEFT_INLINE void load(const HeadArgs& args, const HeadOfRow& of) {
     WEFT_UNROLL
@@ -164,68 +154,52 @@ WEFT_INLINE void finish_head(const HeadArgs& args, const HeadOfRow& of, const He
   }
 }
 
-// Heads [begin, end), by a warp: head_of(i) says which, and write(i, column of the head, two neighbours) is called by
-// the lane that has these. kHeads of each group of lanes are on their way at once, kPieces of each column. `sums`: cells
-// [slot, row, 16]. False once the edge's limit has gone by; all lanes call.
-template <int kDim, int kHeads, int kPieces, class Edge, class HeadOf, class Write>
+// Heads [first, end), by a warp: those that its lanes have side by side, and again each `step` behind. head_of(i) says
+// which, and write(i, column of the head, two neighbours) is called by the lane that has these. kPieces of each column
+// are on their way at once. `sums`: cells [slot, row, 16]. False once the edge's limit has gone by; all lanes call.
+template <int kDim, int kPieces, class Edge, class HeadOf, class Write>
 WEFT_INLINE bool make_heads(const HeadArgs& args, const Edge& edge, const typename Edge::Cell* sums, u32 phase,
-                            int begin, int end, const HeadOf& head_of, const Write& write) {
+                            int first, int end, int step, const HeadOf& head_of, const Write& write) {
   using Units = HeadUnits<kDim>;
-  constexpr int kPairs = 2 * Units::kOfLane;  // of a head, in a lane
+  constexpr int kPairs = 2 * Units::kOfLane, kLoads = kPairs * kPieces;  // of a head, in a lane
   WEFT_NO_UNROLL
-  for (int first = begin; first < end; first += kHeads * Units::kSide) {
-    HeadOfRow of[kHeads];
-    int columns[kHeads * kPairs], pieces = 0;
+  for (; first < end; first += step) {
+    const int own = first + ptx::lane() / Units::kLanes, index = own < end ? own : first;
+    const HeadOfRow of = head_of(index);
+    int columns[kPairs], pieces = 0;
     WEFT_UNROLL
-    for (int h = 0; h < kHeads; ++h) {
-      const int index = first + h * Units::kSide + ptx::lane() / Units::kLanes;
-      of[h] = head_of(index < end ? index : first);
-      HeadNumbers<kDim>::prefetch(args, of[h]);
-      WEFT_UNROLL
-      for (int p = 0; p < kPairs; ++p) {
-        const bool is_there = index < end && Units::is_there(p / 2);
-        int& column = columns[h * kPairs + p];
-        column = is_there ? of[h].column + Units::column(args, p / 2, p % 2) : -1;
-        const int own = is_there ? pieces_of(args, column) : 0;
-        pieces = own > pieces ? own : pieces;
-      }
+    for (int p = 0; p < kPairs; ++p) {
+      columns[p] = own < end && Units::is_there(p / 2) ? Units::column(args, p / 2, p % 2) : -1;
+      const int of_column = columns[p] < 0 ? 0 : pieces_of(args, of, columns[p]);
+      pieces = of_column > pieces ? of_column : pieces;
     }
-    float x[kHeads][Units::kOfLane][4] = {};
+    HeadNumbers<kDim> numbers;
+    numbers.load(args, of);
+    float x[Units::kOfLane][4] = {};
     bool are_there = true;
     WEFT_NO_UNROLL
     for (int piece = 0; piece < pieces && are_there; piece += kPieces) {
-      int cells[kHeads * kPairs * kPieces];
-      float values[kHeads * kPairs * kPieces][2];
+      int cells[kLoads];
+      float values[kLoads][2];
       WEFT_UNROLL
-      for (int i = 0; i < kHeads * kPairs * kPieces; ++i) {
+      for (int i = 0; i < kLoads; ++i) {
         const int column = columns[i / kPieces];
-        cells[i] = column < 0 ? -1 : cell_of(args, of[i / kPieces / kPairs].row, column, piece + i % kPieces);
+        cells[i] = column < 0 ? -1 : cell_of(args, of, column, piece + i % kPieces);
       }
       are_there = edge.read(sums, cells, phase, values);
       if (!are_there) break;
       WEFT_UNROLL
-      for (int i = 0; i < kHeads * kPairs * kPieces; ++i) WEFT_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const int pair = i / kPieces % kPairs;
-        x[i / kPieces / kPairs][pair / 2][pair % 2 * 2 + j] += values[i][j];
-      }
+      for (int i = 0; i < kLoads; ++i) WEFT_UNROLL
+      for (int j = 0; j < 2; ++j) x[i / kPieces / 2][i / kPieces % 2 * 2 + j] += values[i][j];
     }
     if (ptx::ballot(!are_there) != 0) return false;
+    finish_head<kDim>(args, of, numbers, x);
     WEFT_UNROLL
-    for (int h = 0; h < kHeads; ++h) {
-      // Computed again, as are the head's place and norm: they took registers while the warp waits.
-      const int index = ptx::opaque(first + h * Units::kSide) + ptx::lane() / Units::kLanes;
-      const HeadOfRow same = head_of(index < end ? index : first);
-      HeadNumbers<kDim> numbers;
-      numbers.load(args, same);
-      finish_head<kDim>(args, same, numbers, x[h]);
-      WEFT_UNROLL
-      for (int p = 0; p < kPairs; ++p)
-        if (index < end && Units::is_there(p / 2)) {
-          const float two[2] = {x[h][p / 2][p % 2 * 2], x[h][p / 2][p % 2 * 2 + 1]};
-          write(index, Units::column(args, p / 2, p % 2), two);
-        }
-    }
+    for (int p = 0; p < kPairs; ++p)
+      if (columns[p] >= 0) {
+        const float two[2] = {x[p / 2][p % 2 * 2], x[p / 2][p % 2 * 2 + 1]};
+        write(index, columns[p], two);
+      }
   }
   return true;
 }

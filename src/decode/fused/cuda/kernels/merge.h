@@ -6,7 +6,8 @@
 //
 // Long lists have several warps for a cell, each a share of the states:
 //
-//   if (!merge_share(args, edge, {states, phase}, row, head, part, {share, shares}, merged)) return give_up();
+//   const StateList list = states_of(args, row, head);
+//   if (!merge_share(args, edge, {states, phase}, list, head, part, {share, shares}, merged)) return give_up();
 //   if (lane < 8) of_warps[share * 8 + lane] = merged;  sync();
 //   write_cell<Edge>(args, {attended, phase + 1}, row, head, part, of_warps, shares);   // one of them
 //
@@ -15,6 +16,7 @@
 #pragma once
 
 #include "decode/fused/cuda/kernels/attention.h"
+#include "decode/fused/cuda/kernels/model_args.h"
 
 namespace weft::decode::fused {
 
@@ -39,23 +41,39 @@ struct MergeShare {
   int index, count;
 };
 
+// States of a row and query head's KV head, in the order of their keys; `near`: those that a share of them begins with,
+// if they are there, kNear at most.
+struct StateList {
+  const int* states;
+  int count;
+  const int* near = nullptr;
+};
+WEFT_INLINE StateList states_of(const MergeArgs& args, int row, int head) {
+  const int list = row * args.num_kv_heads + head / (args.num_qo_heads / args.num_kv_heads);
+  return {args.states + args.state_indptr[list], args.state_indptr[list + 1] - args.state_indptr[list]};
+}
+
 // Of cell `part` of the head: lane i of the first eight has columns 2i and 2i + 1 of the share's states. False once the
 // edge's limit has gone by. All lanes call.
-template <int kAtOnce = 4, class Edge>
+template <int kAtOnce = kNear / 4, class Edge>
 WEFT_INLINE bool merge_share(const MergeArgs& args, const Edge& edge, PhaseCells<const typename Edge::Cell> states,
-                             int row, int head, int part, MergeShare share, MergedPair& merged) {
-  const int group = args.num_qo_heads / args.num_kv_heads, list = row * args.num_kv_heads + head / group;
-  const int begin = args.state_indptr[list], end = args.state_indptr[list + 1];
+                             StateList list, int head, int part, MergeShare share, MergedPair& merged) {
+  static_assert(4 * kAtOnce <= kNear);
+  const int group = args.num_qo_heads / args.num_kv_heads;
   const int lane = ptx::lane(), cells_of_state = args.head_dim + 2, column = 16 * part + lane % 8 * 2;
   const float to_log2 = to_log2_of(args.scale, args.soft_cap);
   merged = MergedPair{};
   bool are_there = true;
+  const int* at_states = list.near != nullptr ? list.near : list.states + 4 * kAtOnce * share.index;
   WEFT_NO_UNROLL
-  for (int first = begin + 4 * kAtOnce * share.index + lane / 8; first < end; first += 4 * kAtOnce * share.count) {
+  for (int first = 4 * kAtOnce * share.index; first < list.count; first += 4 * kAtOnce * share.count) {
     int of_state[kAtOnce];  // its first cell; -1: there are fewer
     WEFT_UNROLL
-    for (int i = 0; i < kAtOnce; ++i)
-      of_state[i] = first + 4 * i < end ? (args.states[first + 4 * i] + head % group) * cells_of_state : -1;
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int own = lane / 8 + 4 * i;
+      of_state[i] = first + own < list.count ? (at_states[own] + head % group) * cells_of_state : -1;
+    }
+    at_states = list.states + first + 4 * kAtOnce * share.count;
     // Its columns, and its two numbers.
     const auto at = [&](int i) {
       const int cell = ptx::opaque(of_state[i / 2]);
@@ -64,12 +82,11 @@ WEFT_INLINE bool merge_share(const MergeArgs& args, const Edge& edge, PhaseCells
     float x[2 * kAtOnce][2];
     are_there = edge.template read_where<2 * kAtOnce>(
         states.cells, at, [&](int) { return states.phase; }, x);
-    if (!are_there) break;
+    if (ptx::ballot(!are_there) != 0) return false;
     WEFT_UNROLL
     for (int i = 0; i < kAtOnce; ++i)
       if (of_state[i] >= 0) merged.add(x[2 * i + 1][0], x[2 * i + 1][1], x[2 * i], to_log2);
   }
-  if (ptx::ballot(!are_there) != 0) return false;
   WEFT_UNROLL
   for (int mask = 8; mask <= 16; mask *= 2) {
     const float score = ptx::shuffle_xor(merged.largest, mask), sum = ptx::shuffle_xor(merged.total, mask);
@@ -104,11 +121,11 @@ WEFT_INLINE void write_cell(const MergeArgs& args, PhaseCells<typename Edge::Cel
 }
 
 // The whole cell by one warp.
-template <int kAtOnce = 4, class Edge>
+template <int kAtOnce = kNear / 4, class Edge>
 WEFT_INLINE bool merge_cell(const MergeArgs& args, const Edge& edge, PhaseCells<const typename Edge::Cell> states,
                             PhaseCells<typename Edge::Cell> attended, int row, int head, int part) {
   MergedPair merged;
-  if (!merge_share<kAtOnce>(args, edge, states, row, head, part, {0, 1}, merged)) return false;
+  if (!merge_share<kAtOnce>(args, edge, states, states_of(args, row, head), head, part, {0, 1}, merged)) return false;
   write_pair<Edge>(args, attended, row, head, part, merged);
   return true;
 }

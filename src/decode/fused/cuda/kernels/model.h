@@ -16,6 +16,7 @@
 #include "decode/fused/cuda/kernels/attention.h"
 #include "decode/fused/cuda/kernels/inputs.h"
 #include "decode/fused/cuda/kernels/merge.h"
+#include "decode/fused/cuda/kernels/near.h"
 #include "decode/fused/cuda/kernels/product.h"
 #include "tile/cuda/quantised_tiles.h"
 
@@ -58,9 +59,11 @@ class Copies {
   WEFT_INLINE bool keys_and_values(int layer, int kind) {
     const KindTables& tables = worker_.args.kinds[kind];
     const AttendArgs args = cache_args(worker_.args, layer);
-    const int end = tables.worker_indptr[worker_.worker + 1];
-    for (int i = tables.worker_indptr[worker_.worker]; i < end; ++i) {
-      const CardItem item = tables.items[i];
+    const Near<Shape> near(worker_, kind);
+    const int count = tables.worker_indptr[worker_.worker + 1] - tables.worker_indptr[worker_.worker];
+    for (int i = 0; i < count; ++i) {
+      const CardItem& item = near.item(i);
+      const CopyItem<Shape::kHeadDim, Shape::kChunk> copy(args, item);
       bool goes_on = true;
       if (ptx::lane() == 0)
         goes_on = producer_.acquire(static_cast<u32>(item_entry_bytes(item.tokens(), Shape::kHeadDim)),
@@ -70,7 +73,7 @@ class Copies {
         return false;
       }
       // Lane 0 knows where the entry lies.
-      copy_item<Shape::kHeadDim>(args, item, ptx::shuffle(producer_.data(), 0), ptx::shuffle(producer_.full(), 0));
+      copy.start(ptx::shuffle(producer_.data(), 0), ptx::shuffle(producer_.full(), 0));
       if (ptx::lane() == 0) producer_.advance();
     }
     phase_ += 2;  // the merge copies nothing
@@ -137,7 +140,7 @@ class Step {
            multiply<M, true>(Logits<M>{worker_.args, soft_cap});
   }
 
-  // Items, by a warp each.
+  // Heads of items, which all warps make; then items, by a warp each.
   template <class Qkv>
   WEFT_INLINE bool attention(int layer, int kind, const float* bias, const float* q_norm, const float* k_norm) {
     if (worker_.thread == 0) worker_.ring().begin(static_cast<u32>(phase_));
@@ -160,31 +163,42 @@ class Step {
                     .halves = Shape::kTurnsHalves};
     attend.scale = Shape::kScale, attend.soft_cap = Shape::kSoftCap;
     attend.window = tables.window;
-    const int first = tables.worker_indptr[worker_.worker], count = tables.worker_indptr[worker_.worker + 1] - first;
-    for (; ring_.number() < before_ + count; ring_.release()) {
-      const CardItem item = tables.items[first + ring_.number() - before_];
-      if (!ring_.wait()) {
-        give_up(StuckAt::copy);
-        continue;
-      }
-      const AttendItem<bf16, Shape::kHeadDim, Shape::kChunk, tile::TaggedEdge> of(attend, item, ring_.data(),
-                                                                                  worker_.edge());
-      if (!of.make_heads({args.cells + Qkv::kCells, last_tag()}, 0, of.num_heads())) {
+    const Near<Shape> near(worker_, kind);
+    const int warp = worker_.thread / 32;
+    using Units = HeadUnits<Shape::kHeadDim>;
+    // Pieces of a head's columns that are on their way at once, as registers allow.
+    constexpr int kPieces = Qkv::kPanels * Qkv::kPieces > 2 && Units::kOfLane == 1 ? 4 : 2;
+    int count = 0;  // of items, until the round's end
+    for (int round = 0; round < near.num_rounds(); ++round) {
+      if (round > 0 && !consumers_.sync()) return false;
+      const RoundOfWorker of = near.round(round);
+      count = of.end_item;
+      const auto at = [&](int i) { return near.head(attend.heads, of, i); };
+      if (!make_round<bf16, Shape::kHeadDim, kPieces>(
+              attend, worker_.edge(), PhaseCells<const u64>{args.cells + Qkv::kCells, last_tag()}, warp * Units::kSide,
+              of.num_heads, kConsumerWarps * Units::kSide, at, worker_.heads()))
         give_up(StuckAt::edge);
-        continue;
+      if (!consumers_.sync()) return false;
+      for (; ring_.number() < before_ + count; ring_.release()) {
+        if (!ring_.wait()) {
+          give_up(StuckAt::copy);
+          continue;
+        }
+        const AttendItem<bf16, Shape::kHeadDim, Shape::kChunk, tile::TaggedEdge> item(
+            attend, near.item(ring_.number() - before_), ring_.data(), worker_.heads());
+        item.attend({args.cells + Shape::kStates, worker_.tag_of(phase_)});
       }
-      ptx::warp_sync();
-      of.attend({args.cells + Shape::kStates, worker_.tag_of(phase_)});
     }
+    // The merge writes where sums of the product were read.
+    if (near.num_rounds() == 0 && !consumers_.sync()) return false;
     before_ += count;
     return ends_phase();
   }
 
-  // States of items become what attention gives, cells of 16 columns by a warp each.
+  // States of items become what attention gives, cells of 16 columns by kMergeShares warps each.
   WEFT_INLINE bool merge(int kind) {
     const ModelArgs& args = worker_.args;
     const KindTables& tables = args.kinds[kind];
-    constexpr int kParts = Shape::kHeadDim / 16, kCells = Shape::kHeads * kParts;
     const MergeArgs merge{.state_indptr = tables.state_indptr,
                           .states = tables.states,
                           .rows = Shape::kSizes.rows,
@@ -193,12 +207,26 @@ class Step {
                           .head_dim = Shape::kHeadDim,
                           .scale = Shape::kScale,
                           .soft_cap = Shape::kSoftCap};
-    const int first = share_of(kCells, worker_.worker), own = share_of(kCells, worker_.worker + 1) - first;
-    for (int i = worker_.thread / 32; i < own * args.rows; i += kConsumerWarps) {
-      const int cell = first + i % own, row = i / own;
-      if (!merge_cell(merge, worker_.edge(), {args.cells + Shape::kStates, last_tag()},
-                      {args.cells + Shape::kAttended, worker_.tag_of(phase_)}, row, cell / kParts, cell % kParts))
-        give_up(StuckAt::edge);
+    const Near<Shape> near(worker_, kind);
+    const int warp = worker_.thread / 32;
+    MergedPair* const merged = reinterpret_cast<MergedPair*>(worker_.parts());
+    for (int begin = 0; begin < near.num_merged(); begin += near.kMergedAtOnce) {
+      const int at_once = near.merged_at_once(begin);
+      for (int i = warp; i < near.num_tasks(begin); i += kConsumerWarps) {
+        const MergeTask of = near.task(begin, i);
+        MergedPair pair;
+        if (!merge_share(merge, worker_.edge(), PhaseCells<const u64>{args.cells + Shape::kStates, last_tag()},
+                         near.list(merge, begin, i, of), of.head, of.part, {of.share, kMergeShares}, pair))
+          give_up(StuckAt::edge);
+        if (ptx::lane() < 8) merged[(i % at_once * kMergeShares + of.share) * 8 + ptx::lane()] = pair;
+      }
+      if (!consumers_.sync()) return false;
+      for (int i = warp; i < at_once; i += kConsumerWarps) {
+        const MergeTask of = near.cell(begin + i, 0);
+        write_cell<tile::TaggedEdge>(merge, {args.cells + Shape::kAttended, worker_.tag_of(phase_)}, of.row, of.head,
+                                     of.part, merged + i * kMergeShares * 8, kMergeShares);
+      }
+      if (begin + at_once < near.num_merged() && !consumers_.sync()) return false;
     }
     return ends_phase();
   }

@@ -17,22 +17,54 @@ struct ModelSizes {
   int slots = 0;                          // of tables of first slots
   int kept = 0;                           // columns of the residual that a worker keeps; 0: it lies among the cells
   int ring_bytes = 0, ring_entries = 0;   // tile/cuda/ring.h
+  int head_dim = 0, heads = 0;            // of attention, and of a round (CardRound)
+  int qkv_panels = 1, kinds = 1;          // kinds: of layers, by what they see
 };
+
+// States of which a warp that merges begins with as many at once.
+inline constexpr int kNear = 16;
+// Warps that share a cell's states. The same for all steps: a row's bits follow from it.
+inline constexpr int kMergeShares = 8;
+// What a worker's warps begin attention and its merge with, of a kind of layers: the step's tables are a trip to memory
+// away in every layer, and each of these one behind the other. Slots follow: [heads, panels, head_dim / 16 + 1].
+struct NearTables {
+  CardItem items[kConsumerWarps];
+  CardHead heads[kConsumerWarps];
+  int states[kConsumerWarps][kNear];  // by warps: of a share of a list
+  struct List {
+    int begin, count;
+  } lists[kConsumerWarps];
+  int num_items, num_heads, num_rounds, padding;  // items and heads: of the first round
+};
+static_assert(sizeof(NearTables) % 16 == 0);
+constexpr int near_slots(const ModelSizes& sizes) { return sizes.qkv_panels * (sizes.head_dim / 16 + 1); }
+constexpr int near_bytes(const ModelSizes& sizes) {
+  return static_cast<int>(sizeof(NearTables)) + kConsumerWarps * near_slots(sizes) * 4;
+}
+// Of shared memory, that a cell is merged in: [shares, 8] of 16 bytes. Two at least are merged at once.
+inline constexpr int kMergedCellBytes = kMergeShares * 8 * 16;
 
 // From the begin of a CTA's shared memory on, in bytes; the ring lies first.
 struct SharedLayout {
-  int parts, x, squares, factors, residual, slots, stopped, bytes;
-  int ldx;  // elements of a row of x: 8 rows lie in different banks
+  int parts, x, heads, near, squares, factors, residual, slots, stopped, bytes;
+  int merged_cells;  // that `parts` hold
+  int ldx;           // elements of a row of x: 8 rows lie in different banks
   constexpr explicit SharedLayout(const ModelSizes& sizes)
       : parts((sizes.ring_bytes + sizes.ring_entries * 28 + 4 + 15) / 16 * 16),
-        x(parts + 2 * sizes.half_parts * sizes.rows * 64),
-        squares(x + 2 * ((sizes.x_cols + 63) / 64 * 64 + 16) * sizes.rows),
+        x(parts + larger(2 * sizes.half_parts * sizes.rows * 64, 2 * kMergedCellBytes)),
+        heads(x + 2 * ((sizes.x_cols + 63) / 64 * 64 + 16) * sizes.rows),
+        near(heads + sizes.heads * entry_row_bytes(sizes.head_dim)),
+        squares(near + sizes.kinds * near_bytes(sizes)),
         factors(squares + 4 * kConsumerWarps * sizes.rows),
         residual((factors + 4 * sizes.rows + 15) / 16 * 16),
         slots(residual + 4 * sizes.kept * sizes.rows),
         stopped((slots + 2 * sizes.slots + 3) / 4 * 4),
         bytes(stopped + 8),
+        merged_cells((x - parts) / kMergedCellBytes),
         ldx((sizes.x_cols + 63) / 64 * 64 + 16) {}
+
+ private:
+  static constexpr int larger(int a, int b) { return a > b ? a : b; }
 };
 
 // A matrix's partition (partition.h), in global memory.
@@ -49,6 +81,9 @@ inline constexpr int kMostKinds = 2;     // of layers: those that see everything
 struct KindTables {
   const CardItem* items;             // by workers
   const int* worker_indptr;          // [workers + 1]
+  const CardHead* heads;             // by rounds
+  const CardRound* rounds;           // by workers
+  const int* round_indptr;           // [workers + 1]
   const int *state_indptr, *states;  // MergeArgs
   const float *cos, *sin;            // [rows, pairs]
   int window, pairs;

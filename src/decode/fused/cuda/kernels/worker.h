@@ -47,6 +47,11 @@ struct Worker {
   WEFT_INLINE static float* parts() { return at<float>(kLayout.parts); }
   // What is multiplied: [kRows, kLayout.ldx].
   WEFT_INLINE static bf16* x(int row) { return at<bf16>(kLayout.x) + row * kLayout.ldx; }
+  // Of a round of attention: rows of entry_row_bytes().
+  WEFT_INLINE static u8* heads() { return at<u8>(kLayout.heads); }
+  WEFT_INLINE static NearTables* near(int kind) {
+    return at<NearTables>(kLayout.near + kind * near_bytes(Shape::kSizes));
+  }
   // Of what is normed, by warps; and what the norm multiplies by.
   WEFT_INLINE static float* squares(int row) { return at<float>(kLayout.squares) + row * kConsumerWarps; }
   WEFT_INLINE static float& factor(int row) { return at<float>(kLayout.factors)[row]; }
