@@ -55,7 +55,8 @@ class Copies {
     return weights<M>(worker_.args.offsets[4 * layer + index]);
   }
 
-  // Keys and values of the worker's items, an entry each.
+  // Keys and values of the worker's items, an entry each. Nothing of others goes before them, as their items need both:
+  // so they count as the product's before.
   WEFT_INLINE bool keys_and_values(int layer, int kind) {
     const KindTables& tables = worker_.args.kinds[kind];
     const AttendArgs args = cache_args(worker_.args, layer);
@@ -67,7 +68,7 @@ class Copies {
       bool goes_on = true;
       if (ptx::lane() == 0)
         goes_on = producer_.acquire(static_cast<u32>(item_entry_bytes(item.tokens(), Shape::kHeadDim)),
-                                    item_copy_bytes(item, Shape::kHeadDim), static_cast<u32>(phase_));
+                                    item_copy_bytes(item, Shape::kHeadDim), static_cast<u32>(phase_ - 1));
       if (ptx::ballot(!goes_on) != 0) {
         if (ptx::lane() == 0) worker_.report(StuckAt::free_entry, phase_);
         return false;
