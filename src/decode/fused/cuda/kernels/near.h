@@ -95,8 +95,10 @@ class Near {
     return {i / own, cell / kParts, cell % kParts, share};
   }
   WEFT_INLINE StateList list(const MergeArgs& args, int first, int i, const MergeTask& task) const {
-    if (first > 0 || i >= kConsumerWarps) return states_of(args, task.row, task.head);
-    return {args.states + near_.lists[i].begin, near_.lists[i].count, near_.states[i]};
+    const int of_cell = i % merged_at_once(first);  // first shares come first: the cell's list is that warp's
+    if (first > 0 || of_cell >= kConsumerWarps) return states_of(args, task.row, task.head);
+    const NearTables::List own = near_.lists[of_cell];
+    return {args.states + own.begin, own.count, i < kConsumerWarps ? near_.states[i] : nullptr};
   }
 
  private:
