@@ -27,7 +27,7 @@ size_t variant_index(int64_t rows) { return static_cast<size_t>(std::bit_width(s
 Machine machine_of(const cuda::Runtime& runtime, Device device, const Program& program) {
   Machine machine{.workers = runtime.num_multiprocessors(device)};
   machine.entry_bytes = 16 << 10;  // a copy costs the thread that issues it half a microsecond
-  machine.max_entries = 2 * kConsumerWarps;
+  machine.max_entries = 4 * kConsumerWarps;
   machine.kv_chunk = program.head_dim <= 128 ? 64 : 32;
   return machine;
 }

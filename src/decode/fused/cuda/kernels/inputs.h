@@ -10,8 +10,9 @@
 namespace weft::decode::fused {
 
 #if WEFT_SM >= 90
-// Loads that a thread has on their way, of 16 bytes.
-inline constexpr int kMostLoads = 8;
+// Loads that a thread has on their way, of 16 bytes. With more of them its registers do not hold, and what it keeps in
+// memory instead costs more than they save.
+inline constexpr int kMostLoads = 4;
 constexpr int batch_of(int loads_of_pair) { return loads_of_pair < kMostLoads ? kMostLoads / loads_of_pair : 1; }
 
 // Sums of a product that workers have left, of pairs of neighbouring columns: the first piece of each panel, then what

@@ -7,7 +7,7 @@
 
 namespace weft::decode::fused {
 
-inline constexpr int kConsumerWarps = 16;  // that multiply; one more copies
+inline constexpr int kConsumerWarps = 8;  // that multiply; one more copies
 
 // What decides the size of a kernel's shared memory.
 struct ModelSizes {
