@@ -110,5 +110,41 @@ TEST(EmptyReductions, ReadAndWriteNothing) {
   expect_same_for_any_n(target, "cache_write(it.i, register)\n");
 }
 
+// A condition or an element that divides by what is loaded is asked in the loops alone: outside of them it would be for
+// rows that have no iteration, too.
+TEST(EmptyReductions, DivideByNothing) {
+  const auto program = [](const std::string& where, const std::string& element, const std::string& init) {
+    return program_of_columns(fmt::format(R"(  R = buffer(I): int32
+  X = buffer(I, J): fp32
+  Y = buffer(I): fp32
+  iterate it(I, J) "SR" as (i, j){0}:
+{2}    Y[{1}] = Y[{1}] + X[i, j]
+)",
+                                          where, element, init));
+  };
+  const auto refused = [&](const std::string& text, const std::string& schedule, int64_t n = -1) {
+    std::map<std::string, int64_t> set;
+    if (n >= 0) set["n"] = n;
+    return refusal(
+        [&] { compile(parse(text), "lower()\n" + schedule, Device::cpu(), {.set = set, .stop_after = "generate"}); });
+  };
+  const std::string where = program(" where 7 // R[i] > 2", "i", ""),
+                    says =
+                        "block 'it': 7 // R[i] may fail, and would be computed where loops that it is taken out of "
+                        "have no iteration";
+  for (const char* schedule : {"jo, ji = split(it.j, 4)\nrfactor(ji, register)\n", "cache_write(it.i, register)\n"}) {
+    expect_contains(refused(where, schedule), says, schedule);
+    // With columns there is an iteration in any case; and init asks the same.
+    EXPECT_EQ(refused(where, schedule, 5), "") << schedule;
+    EXPECT_EQ(refused(program(" where 7 // R[i] > 2", "i", "    init:\n      Y[i] = 0.0\n"), schedule), "") << schedule;
+  }
+  std::string element = program("", "7 // R[i] % 4", "");
+  element.replace(element.find("Y = buffer(I)"), 13, "Y = buffer(V)");
+  for (const char* schedule : {"jo, ji = split(it.j, 4)\nrfactor(ji, register)\n", "cache_write(it.i, register)\n"}) {
+    expect_contains(refused(element, schedule), says, element);
+    EXPECT_EQ(refused(element, schedule, 5), "") << schedule;
+  }
+}
+
 }  // namespace
 }  // namespace weft::sparse::test::empty_loops

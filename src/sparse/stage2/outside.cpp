@@ -95,6 +95,29 @@ void check_conditions(const Stage2& stage, const Nest& nest, const InsideProof& 
           loop::to_text(stmt->value));
 }
 
+// The first division that may fail in it, as the program says it; empty where there is none.
+std::string failing_division(const Body& body) {
+  std::string division;
+  visit_exprs(body, [&](const Expr& e) {
+    loop::visit(e, [&](const Expr& node) {
+      if (node->failure != nullptr && division.empty()) division = node->failure->division;
+    });
+  });
+  return division;
+}
+
+// Without loops' iterations nothing divides, but init asks the conditions of its point.
+void check_divisions(const Stage2& stage, const Nest& nest, const Around& outer, const Runs& runs, const Body& kept,
+                     const Body& inner) {
+  const std::string kept_division = nest.block().init.empty() ? failing_division(kept) : "";
+  const std::string division = kept_division.empty() ? failing_division(inner) : kept_division;
+  check(division.empty() || (runs.exact && !unproven(facts_within(stage, outer), runs.conditions)),
+        ErrorCode::unsupported,
+        "block '{}': {} may fail, and would be computed where loops that it is taken out of have no iteration; leave "
+        "such points out by select, or fix the extents",
+        nest.block().name, division);
+}
+
 }  // namespace
 
 loop::Facts facts_within(const Stage2& stage, const Around& around) {
@@ -148,6 +171,10 @@ Body where_they_run(const Stage2& stage, const Nest& nest, size_t from, const Ar
   for (const Stmt& stmt : kept) around.push_back(&stmt);
   Around within = around;
   within.insert(within.end(), left_out.begin(), left_out.end());
+  Names known;
+  for (const Stmt* stmt : around) known.insert(stmt->name);
+  const Runs runs = runs_of(nest, from, known, left_out);
+  check_divisions(stage, nest, outer, runs, kept, inner);
   const InsideProof proof(stage, around), proof_within(stage, within);
   const auto is_kept_inside = [&](const Expr& access) {
     return access->op == Op::load && !proof.covers(access->name, access->operands) &&
@@ -157,10 +184,8 @@ Body where_they_run(const Stage2& stage, const Nest& nest, size_t from, const Ar
   Around asked = around;
   Stmt condition;
   if (std::any_of(accesses.begin(), accesses.end(), is_kept_inside)) {
-    Names known;
-    for (const Stmt* stmt : around) known.insert(stmt->name);
-    if (const Expr runs = unproven(facts_within(stage, around), runs_of(nest, from, known, left_out).conditions)) {
-      condition = loop::make_condition(runs, {});
+    if (const Expr asks = unproven(facts_within(stage, around), runs.conditions)) {
+      condition = loop::make_condition(asks, {});
       asked.push_back(&condition);
     }
   }

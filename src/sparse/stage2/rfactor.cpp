@@ -172,7 +172,6 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
                         block.init)});
   sum.reduction = true;
   const bool has_init = !block.init.empty();
-  block.init.clear();
   store.value = mine + term;
   store.name = partial;
   store.indices = {place};
@@ -186,6 +185,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
   Body added{loop::make_store(target->name, target->operands, target)};
   substitute(added, within);
   added = where_they_run(stage, found.nest, first, found.nest.around(first), kept, left_out, std::move(added));
+  block.init.clear();
   if (added[0].kind == Stmt::Kind::condition) {
     if (has_init)
       refuse("rfactor", name,
