@@ -179,6 +179,36 @@ TEST(Divisions, ByAParameterThatIsFixedAt0) {
                     "line 6, column 11: iteration 'a' divides by 0: ", certain);
 }
 
+// Of n = 0 columns none is computed, however n is given.
+TEST(Divisions, OfLoopsWithoutIterationAreNone) {
+  const auto program = [](const char* init) {
+    return fmt::format(R"(program p(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  X = buffer(I, J): fp32
+  Y = buffer(I): fp32
+  iterate sums(I, J) "SR" as (i, j):
+    init:
+      Y[i] = {}
+    Y[i] = Y[i] + X[i, i % n]
+)",
+                       init);
+  };
+  for (const bool is_fixed : {false, true}) {
+    CompileOptions options;
+    if (is_fixed) options.set = {{"n", 0}};
+    Values x, y(3, 2.f);
+    compile(parse(program("1.0")), Device::cpu(), options)
+        .run({.buffers = {{"X", view(x, {3, 0})}, {"Y", view(y, {3})}}});
+    EXPECT_EQ(y, Values(3, 1.f)) << is_fixed;
+  }
+  EXPECT_EQ(refusal([&] { compile(parse(program("real(7 % n)")), Device::cpu(), {.set = {{"m", 0}, {"n", 0}}}); }), "");
+  expect_contains(refusal([&] {
+                    compile(parse(program("real(7 % n)")), Device::cpu(), {.set = {{"n", 0}}});
+                  }),
+                  "iteration 'sums' divides by 0: 7 % 0", "init");
+}
+
 // `at_J` is searched for before the store: not with a coordinate that nobody asks for.
 TEST(Divisions, OfSearchedCoordinatesFailWhereTheValueIsAskedFor) {
   constexpr const char* kText = R"(program p(m, n, nnz, q):

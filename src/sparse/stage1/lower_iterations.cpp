@@ -98,7 +98,18 @@ class IterationLowering {
   // A divisor that is the literal 0 wherever the iteration computes.
   void check_divisors() const {
     if (!it_.where.empty()) return;
-    for (const Body* body : {&it_.init, &it_.body}) visit_exprs(*body, [&](const Expr& e) { check_divisors(e); });
+    for (const Body* body : {&it_.init, &it_.body})
+      if (!has_no_point(body == &it_.init)) visit_exprs(*body, [&](const Expr& e) { check_divisors(e); });
+  }
+  // Whether an axis stores nothing; of init one that is no reduction.
+  bool has_no_point(bool is_init) const {
+    const std::vector<std::string> axes = it_.flat_axes();
+    for (size_t a = 0; a < axes.size(); ++a) {
+      const Axis& axis = program_.axis(axes[a]);
+      const bool is_empty = loop::is_literal(axis.length, 0) || (axis.nnz && loop::is_literal(axis.nnz, 0));
+      if (is_empty && !(is_init && it_.kinds[a] == 'R')) return true;
+    }
+    return false;
   }
   void check_divisors(const Expr& e) const {
     if (!e->may_fail) return;
