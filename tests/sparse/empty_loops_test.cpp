@@ -110,6 +110,34 @@ TEST(EmptyReductions, ReadAndWriteNothing) {
   expect_same_for_any_n(target, "cache_write(it.i, register)\n");
 }
 
+// As above, of an element of a matrix behind another axis, of a condition, and beside an init of something else.
+TEST(EmptyReductions, ReadAndWriteNothingWhateverIsAround) {
+  const std::string heads = R"(program p(m, n, nnz, q):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  Q = dense_fixed(q)
+  F = dense_fixed(3)
+  V = buffer(Q, I, J): fp32
+  X = buffer(Q): fp32
+  Y = buffer(F, I, J): fp32
+  iterate it(F, I, J, Q) "SSSR" as (f, i, j, x):
+    Y[f, i, j] = Y[f, i, j] + V[f % q, i, j] * X[x]
+)";
+  expect_contains(stage2_of(heads, "cache_read(it.j, V, register)\n"), "if 0 < q:", heads);
+  const auto refused = [](const std::string& program) {
+    return refusal([&] {
+      stage2_of(program_of_columns("  X = buffer(I, J): fp32\n  A = buffer(J): fp32\n  W = buffer(I, J): fp32\n"
+                                   "  Y = buffer(I): fp32\n  iterate it(I, J) \"SR\" as (i, j)" +
+                                   program),
+                "jo, ji = split(it.j, 4)\nrfactor(ji, register)\n");
+    });
+  };
+  expect_contains(refused(" where A[i % n] > 0.0:\n    Y[i] = Y[i] + X[i, j]\n"),
+                  "A[i % n] would be accessed where loops that it is taken out of have no iteration", "condition");
+  expect_contains(refused(":\n    init:\n      Y[i] = 1.0\n    W[i, i % n] = W[i, i % n] + X[i, j]\n"),
+                  "'W' may be added to only where", "init");
+}
+
 // A condition or an element that divides by what is loaded is asked in the loops alone: outside of them it would be for
 // rows that have no iteration, too.
 TEST(EmptyReductions, DivideByNothing) {

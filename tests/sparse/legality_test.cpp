@@ -271,6 +271,45 @@ TEST(Legality, WhatIsCopiedFirstStaysAndIsReadAtOnePlace) {
   // Where it is read changes meanwhile.
   expect_refused(copy, scattered("    P[k] = P[k] + X[i, W[k]]\n    W[k] = 2\n", "RS"),
                  "where 'X' is read depends on 'W', which is set within the loop");
+  expect_refused(copy, scattered("    P[k] = P[k] + X[i, W[k] % 4]\n    W[k] = 2\n", "RS"),
+                 "where 'X' is read depends on 'W', which is set within the loop");
+}
+
+// Of places that conditions leave out the copy has what any read needs.
+TEST(Legality, WhatIsCopiedFirstIsThereWhereverItIsRead) {
+  for (const char* value : {"select(i > 2, 1.0, X[i, k])", "select(i > 2, X[i, k], 0.0) + select(i < 2, X[i, k], 0.0)",
+                            "select(i > 2, X[i, k], 0.0) + X[i, k]", "X[i, k] + select(i > 2, X[i, k], 0.0)",
+                            "select(i < 1 or X[i, k] > 0.0, 1.0, 2.0)", "select(i < 1 and X[i, k] > 0.0, 1.0, 2.0)"})
+    expect_same_results(fmt::format(R"(program p(m):
+  I = dense_fixed(m)
+  K = dense_fixed(4)
+  X = buffer(I, K): fp32
+  Z = buffer(I, K): fp32
+  iterate it(I, K) "SS" as (i, k):
+    Z[i, k] = {}
+)",
+                                    value),
+                        "lower()\ncache_read(it.i, X, register)\n", {{"m", 6}});
+}
+
+// Init would run behind them, and read what they have changed.
+TEST(Legality, PartialSumsComeBeforeAnInitThatReadsNothingOfTheirs) {
+  const std::string program = R"(program p(m):
+  I = dense_fixed(m)
+  K = dense_fixed(4)
+  X = buffer(I, K): fp32
+  E = buffer(I, K): fp32
+  Y = buffer(I): fp32
+  iterate it(I, K) "SR" as (i, k):
+    init:
+      Y[i] = E[i, 0]
+    Y[i] = Y[i] + X[i, k]
+  iterate later(I, K) "SS" as (i, k):
+    E[i, k] = X[i, k]
+)";
+  const std::string moved = "reverse_compute_at(later, it.k)\n", apart = "rfactor(it.k, register)\n";
+  expect_refused(moved + apart, program, "which would run behind the partial sums, and they access 'E'");
+  EXPECT_NE(stage2(moved + "decompose_reduction(it.k)\n" + apart, program).find("Y_partial"), std::string::npos);
 }
 
 TEST(Legality, PartialSumsAreOfTheBlocksOwnReductions) {

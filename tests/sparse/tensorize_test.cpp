@@ -218,6 +218,81 @@ TEST(Tensorize, IsRefusedWhereItWouldComputeAnythingElse) {
                   "may be the same element at two places of the product", "i % 4");
   expect_contains(why_not(replaced(dense_program("i < 7"), "C[i, j]", "C[i % 2 + i, j]"), without_init),
                   "may be the same element at two places of the product", "i % 2 + i");
+  const std::string diagonals = replaced(replaced(dense_program("i < 7"), "C = buffer(I, J)", "C = buffer(W)"),
+                                         "  A = buffer", "  W = dense_fixed(m + n)\n  A = buffer");
+  expect_contains(why_not(replaced(diagonals, "C[i, j]", "C[i + j]"), without_init),
+                  "may be the same element at two places of the product", "i + j");
+}
+
+// Conditions of the sum's loop keep an element inside that both other loops are written at.
+TEST(Tensorize, IsRefusedWhereWhatIsLeftOutKeepsElementsInside) {
+  const std::string program = R"(program product(outer, p):
+  O = dense_fixed(outer)
+  P = dense_fixed(p)
+  I = dense_fixed(4)
+  J = dense_fixed(4)
+  L = dense_fixed(4)
+  A = buffer(I, L): fp32
+  B = buffer(L, J): fp32
+  C = buffer(P, I, J): fp32
+  iterate product(O, I, J, L) "SSSR" as (o, i, j, l) where o + l < p:
+    C[o, i, j] = C[o, i, j] + A[i, l] * B[l, j]
+)";
+  expect_contains(why_not(program, "lower()\ntensorize(product.i, product)\n", {}),
+                  "C[o, i, j] may be there only where o + l < p, which another operand is left out by", program);
+  std::string behind = program;
+  behind.replace(behind.find("o + l < p"), 9, "l < o");
+  for (size_t at = 0; (at = behind.find("C[o,", at)) != behind.npos; ++at) behind.replace(at, 4, "C[o - 1,");
+  expect_contains(why_not(behind, "lower()\ntensorize(product.i, product)\n", {{"outer", 4}, {"p", 4}}),
+                  "may be there only where l < o, which another operand is left out by", behind);
+  // A literal 0 as divisor stands where it may never be asked.
+  expect_contains(why_not(dense_program("i < 5, l // 0 < 9"),
+                          "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n"),
+                  "can be asked only where i < 5", "l // 0");
+}
+
+// What depends on none of the loops is asked around the product: it is no condition of another operand.
+TEST(Tensorize, AsksConditionsOfNoLoopAroundIt) {
+  std::string program = dense_program("n < m");
+  program.replace(program.find("A[i, l] *"), 9, "A[i + n, l] *");
+  EXPECT_EQ(why_not(program, "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n",
+                    {{"inner", 8}, {"n", 8}, {"m", 9}}),
+            "");
+}
+
+// T is 0 where its one block leaves elements out only if nothing else is lost or written by that.
+TEST(Tensorize, FillsMemoryOfOthersWithZerosOnlyWhereThatChangesNothing) {
+  const auto program = [](const std::string& element, const std::string& between) {
+    return fmt::format(R"(program p():
+  I = dense_fixed(4)
+  J = dense_fixed(4)
+  L = dense_fixed(4)
+  A = buffer(I, L): fp32
+  B = buffer(L, J): fp32
+  T = temporary(I, L): fp32
+  Z = buffer(I): fp32
+  C = buffer(I, J): fp32
+  iterate fill(I, L) "SS" as (i, l) where l < 3:
+    T[i, l] = A[i, l]
+{}  iterate product(I, J, L) "SSR" as (i, j, l) where l < 3:
+    C[i, j] = C[i, j] + {} * B[l, j]
+)",
+                       between, element);
+  };
+  const auto expect_same = [](const std::string& text, const std::string& schedule, bool has_copy) {
+    const std::string all = "lower()\n" + schedule + "set_scope(T, register)\ntensorize(product.i, product)\n";
+    const Operator op = compile(parse(text), all, Device::cpu(), {.stop_after = "generate"});
+    EXPECT_EQ(op.text("stage2").find("T_local_local") != std::string::npos, has_copy) << op.text("stage2");
+    expect_same_results(text, all, {});
+  };
+  expect_same(program("T[i, l]", ""), "", false);
+  std::string filled = program("T[i, l]", "");
+  filled.replace(filled.find("where l < 3"), 11, "where l < 4");
+  expect_same(filled, "", true);
+  expect_same(program("T[i, l]", "  iterate rest(I, L) \"SS\" as (i, l) where l > 2:\n    T[i, l] = 2.0\n"), "", true);
+  expect_same(program("T[i, 3 - l]", ""), "", true);
+  expect_same(program("T[i, l]", "  iterate twice(I) \"S\" as (i):\n    Z[i] = 2.0 * A[i, 0]\n"),
+              "reverse_compute_at(twice, fill.i)\n", true);
 }
 
 // What changes the loops of a product afterwards is right or refused.
