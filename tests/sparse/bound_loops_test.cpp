@@ -69,6 +69,40 @@ TEST(BoundLoops, AccessElementsOfTheirOwnInAllIterationsBetweenThem) {
   EXPECT_EQ(refusal([&] { cuda_of(program("j + k"), "bind(add.i, blockIdx.x)\nbind(add.k, threadIdx.x)\n"); }), "");
 }
 
+// Nobody waits for all CTAs within a kernel: what is bound stands in one of its own, with its memory and nothing else.
+TEST(BoundLoops, StandInKernelsOfTheirOwn) {
+  const auto num_kernels = [](const std::string& schedule) {
+    const std::string text = cuda_of(R"(program p(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  O = dense_fixed(1)
+  X = buffer(I, J): fp32
+  T = temporary(O): fp32
+  Y = buffer(I, J): fp32
+  Z = buffer(I, J): fp32
+  iterate sums(O, I, J) "SRR" as (o, i, j):
+    init:
+      T[o] = 0.0
+    T[o] = T[o] + X[i, j]
+  iterate first(I, J) "SS" as (i, j):
+    Y[i, j] = X[i, j] * T[0]
+  iterate second(I, J) "SS" as (i, j):
+    Z[i, j] = Y[i, j] + 1.0
+)",
+                                     schedule);
+    int count = 0;
+    for (size_t at = 0; (at = text.find("__global__", at)) != text.npos; ++at) ++count;
+    return count;
+  };
+  const std::string memory = "set_scope(T, register)\n";
+  EXPECT_EQ(num_kernels(memory), 1);
+  EXPECT_EQ(num_kernels("bind(first.i, blockIdx.x)\n"), 3);
+  EXPECT_EQ(num_kernels("bind(first.j, threadIdx.x)\n"), 3);
+  EXPECT_EQ(num_kernels("bind(second.j, threadIdx.x)\n"), 2);
+  EXPECT_EQ(num_kernels(memory + "bind(first.i, threadIdx.x)\n"), 2);
+  EXPECT_EQ(num_kernels("bind(second.i, blockIdx.x)\n" + memory), 2);
+}
+
 // Two loops after one another: their threads are the same where they have the same numbers.
 TEST(BoundLoops, PassElementsOnToLoopsOfTheSameThread) {
   const auto program = [](const char* read) {
