@@ -271,8 +271,10 @@ TEST(Legality, WhatIsCopiedFirstStaysAndIsReadAtOnePlace) {
   // Where it is read changes meanwhile.
   expect_refused(copy, scattered("    P[k] = P[k] + X[i, W[k]]\n    W[k] = 2\n", "RS"),
                  "where 'X' is read depends on 'W', which is set within the loop");
-  expect_refused(copy, scattered("    P[k] = P[k] + X[i, W[k] % 4]\n    W[k] = 2\n", "RS"),
-                 "where 'X' is read depends on 'W', which is set within the loop");
+  std::string unasked = scattered("    P[k] = P[k] + X[i, W[k] % 4]\n    W[k] = 2\n", "RS");
+  const size_t where = unasked.find(" where ");
+  unasked.erase(where, unasked.find(":\n", where) - where);
+  expect_refused(copy, unasked, "where 'X' is read depends on 'W', which is set within the loop");
 }
 
 // Of places that conditions leave out the copy has what any read needs.
