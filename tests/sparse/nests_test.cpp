@@ -508,6 +508,9 @@ TEST(Within, RefusesWhatNeedsOtherPoints) {
   expect_contains(changed("    iterate quotients(J)", "    iterate quotients(Q)"), "axis 'Q' of iteration 'quotients'",
                   "axis");
   expect_contains(changed("    iterate quotients", "    preprocess quotients"), "'iterate' is expected", "preprocess");
+  expect_contains(
+      changed("/ sqrt(S[i])\n", "/ sqrt(S[i])\n      iterate more(J) \"S\" as (j2):\n        Y[i, j2] = 0.0\n"),
+      "an iteration computes something itself, or holds iterations that do, and not both", "both");
   expect_contains(changed("quotients(J) \"S\" as (j)", "quotients(J) \"S\" as (i)"),
                   "has a name that something else has", "iterator");
   // A third level down, and so on.

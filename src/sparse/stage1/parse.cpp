@@ -134,6 +134,11 @@ std::vector<Iteration> parse_iteration(Source& source, Cursor& line, const Decla
   const auto parse_stores = [&](int indent, Body& body) {
     while (source.has_line(indent)) {
       Cursor store = source.next();
+      if (store.looks_like("iterate"))
+        store.fail_at(
+            store.column(),
+            "an iteration computes something itself, or holds iterations that do, and not both; write what it "
+            "computes as an iteration, too");
       body.push_back(parse_store(store, symbols));
     }
   };
