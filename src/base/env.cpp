@@ -67,6 +67,16 @@ bool check_masks() {
 std::optional<std::string> record_dir() { return get("WEFT_RECORD"); }
 std::optional<std::string> trace_file() { return get("WEFT_TRACE"); }
 
+int step_limit_ms() {
+  const auto value = get("WEFT_STEP_LIMIT_MS");
+  if (!value) return 2000;
+  int number = 0;
+  const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), number);
+  if (error != std::errc() || end != value->data() + value->size() || number < 0 || number > 600'000)
+    refuse("WEFT_STEP_LIMIT_MS", *value);
+  return number;
+}
+
 int log_level() {
   const auto value = get("WEFT_LOG");
   if (!value) return 1;
@@ -193,6 +203,10 @@ constexpr Variable kVariables[] = {
      check_record_dir},
     {"WEFT_TRACE", "a file", "writes when each work item began and ended, for Perfetto or chrome://tracing",
      check_trace_file},
+    {"WEFT_STEP_LIMIT_MS", "0..600000",
+     "how long a wait inside of a fused step on a card may take; 0: for ever, for tools that slow a card; default: "
+     "2000",
+     [] { step_limit_ms(); }},
     {"WEFT_LOG", "error|warn|info|debug", "what is logged; default: warn", [] { log_level(); }},
 };
 

@@ -29,6 +29,7 @@ std::optional<std::vector<std::string>> cuda_libs();
 bool check_masks();                       // WEFT_CHECK=1: every mask is evaluated everywhere
 std::optional<std::string> record_dir();  // WEFT_RECORD
 std::optional<std::string> trace_file();  // WEFT_TRACE
+int step_limit_ms();                      // WEFT_STEP_LIMIT_MS, 0 (no limit) to 600000, default 2000
 int log_level();                          // WEFT_LOG=error|warn|info|debug: 0..3, default warn
 
 // Variables that belong to the system. A relative folder is ignored, as the XDG specification asks.

@@ -74,7 +74,9 @@ TEST_F(CardForward, KeepsTheStatedErrorInEveryArchitectureWithEveryCache) {
     const std::string path = write(testing::small_model(architecture));
     for (const Allowed& of : allowed())
       for (const DType cache : of.caches)
-        EXPECT_LE(errors_on_card(path, random_ids(40, 3), 21, {.precision = of.precision, .kv_dtype = cache}).mean,
+        EXPECT_LE(errors_on_card(path, random_ids(40, 3), 21,
+                                 {.precision = of.precision, .kv_dtype = cache, .step = StepForm::layered})
+                      .mean,
                   of.mean)
             << architecture << " " << to_string(cache);
   }
@@ -123,8 +125,11 @@ TEST_F(CardDemoModel, KeepsTheStatedErrorOfEachPrecisionWithEveryCache) {
   const auto vocab = static_cast<size_t>(file.config().vocab_size);
   for (const Allowed& of : allowed())
     for (const DType cache : of.caches) {
-      ForwardPass forward(file,
-                          {.precision = of.precision, .device = Device::cuda(0), .max_tokens = 256, .kv_dtype = cache});
+      ForwardPass forward(file, {.precision = of.precision,
+                                 .device = Device::cuda(0),
+                                 .max_tokens = 256,
+                                 .kv_dtype = cache,
+                                 .step = StepForm::layered});
       const TensorView logits =
           forward.run({{.sequence = forward.add_sequence(), .tokens = ids_, .logit_rows = ForwardPass::kAllRows}});
       double sum = 0;

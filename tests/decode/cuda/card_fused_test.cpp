@@ -80,5 +80,15 @@ TEST_F(CardFused, GivesTheSameBitsAgainAndBesideOtherRows) {
   }
 }
 
+// As servers run: prompts by layers, tokens fused, on one cache.
+TEST_F(CardFused, GoesOnWhereLayeredStepsEnded) {
+  const std::string path = write({.weights = GgufWriter::kQ4_1, .hidden_size = 256, .intermediate_size = 512});
+  EXPECT_LE(errors_on_card(path, random_ids(40, 3), 21, {.step = StepForm::automatic}).mean, kMeanError);
+  const ForwardPass forward(ModelFile(path), {.device = Device::cuda(0), .max_tokens = 64});
+  EXPECT_TRUE(forward.step_form() == "steps of up to 8 rows fused, others layered" ||
+              forward.step_form().find("layered: the fused step: required code for ") == 0)
+      << forward.step_form();
+}
+
 }  // namespace
 }  // namespace weft

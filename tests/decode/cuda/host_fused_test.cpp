@@ -1,10 +1,19 @@
-// The fused step on a card, its generated kernels in the host machine, against the reference in fp64.
+// The fused step on a card, its generated kernels in the host machine: against the reference in fp64, beside other
+// requests and alone, what it refuses, and a launch that a worker never joins.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
 #include <vector>
 
+#include "decode/forward.h"
+#include "decode/fused/cuda/check_fused.h"
+#include "decode/fused/cuda/model_kernel.h"
+#include "decode/fused/cuda/model_text.h"
 #include "forward_errors.h"
 #include "tests/ops/cuda/host_card.h"
 #include "weft/error.h"
@@ -21,11 +30,22 @@ using testing::TempFolder;
 using Ids = std::vector<int32_t>;
 
 constexpr double kMeanError = 0.025;  // as on a card
+constexpr int kWorkers = 2;
 
 class FusedOnACard : public testing::HostCard {
  protected:
-  FusedOnACard() { testing::host_multiprocessors = 3; }
-  ~FusedOnACard() override { testing::host_multiprocessors = 1; }
+  FusedOnACard() {
+    testing::host_multiprocessors = kWorkers;
+    driver().free_bytes = size_t{4} << 30;
+  }
+  ~FusedOnACard() override {
+    testing::host_multiprocessors = 1;
+    testing::host_ctas_of_multiprocessor = 2;
+    testing::host_absent_ctas = 0;
+    testing::host_most_bytes = std::numeric_limits<size_t>::max();
+    driver().free_bytes = size_t{1} << 30;
+    unsetenv("WEFT_STEP_LIMIT_MS");
+  }
   std::string write(const RandomModelOptions& options) {
     const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
     random_model(options).write(path);
@@ -35,17 +55,268 @@ class FusedOnACard : public testing::HostCard {
   int count_ = 0;
 };
 
-RandomModelOptions bf16_model(const char* architecture = "llama") {
+RandomModelOptions model_of(const char* architecture, uint32_t weights = GgufWriter::kBF16) {
   RandomModelOptions options = testing::small_model(architecture);
-  options.weights = GgufWriter::kBF16;
+  options.weights = weights;
   return options;
 }
 
-TEST_F(FusedOnACard, AgreesWithTheReferenceInEveryArchitecture) {
-  for (const char* architecture : testing::kArchitectures)
-    EXPECT_LE(errors_on_card(write(bf16_model(architecture)), random_ids(13, 3), 8, {.step = StepForm::fused}).mean,
-              kMeanError)
-        << architecture;
+// Layers in Q4_1, and a head of Q8_0 that is the embedding, as SmolLM2 has them: the model that most tests share, as a
+// kernel takes seconds to compile.
+GgufWriter llama() {
+  RandomModelOptions options = model_of("llama", GgufWriter::kQ4_1);
+  options.tied = true;
+  GgufWriter model = random_model(options);
+  options.weights = GgufWriter::kQ8_0;
+  model.tensor("token_embd.weight") = random_model(options).tensor("token_embd.weight");
+  return model;
+}
+
+class FusedLlama : public FusedOnACard {
+ protected:
+  FusedLlama() : path_(folder_.path("llama.gguf")) { llama().write(path_); }
+  ForwardOptions options(int sequences = 1) const {
+    return {.device = Device::cuda(0), .max_tokens = 512, .max_sequences = sequences, .step = StepForm::fused};
+  }
+  std::string path_;
+};
+
+// The kernels for one row and for eight of each model, compiled side by side: one takes seconds.
+void load_kernels(const std::vector<std::string>& paths) {
+  using namespace decode::fused;
+  std::vector<cuda::KernelText> texts;
+  for (const std::string& path : paths) {
+    const ModelFile file(path);
+    const decode::Program program = decode::make_program(file.config());
+    const Partition partition =
+        make_partition(program, form_of(program, decode::read_sources(file)), card_machine(kWorkers, program));
+    for (const int rows : {1, 8}) texts.push_back(model_text(partition, shape_of(partition, rows, DType::bf16)));
+  }
+  cuda::load_all(cuda::runtime(), Device::cuda(0), texts, WorkerTeam::shared());
+}
+
+// Eight rows, then one by one; windows of 5 tokens are shorter than the context.
+TEST_F(FusedLlama, AgreesWithTheReferenceLikeEveryArchitectureAndTypeOfWeights) {
+  std::vector<std::string> paths{path_};  // matrices of two types
+  for (const auto& [architecture, weights] :
+       {std::pair("qwen2", GgufWriter::kQ8_0), std::pair("qwen3", GgufWriter::kQ4_0),
+        std::pair("gemma2", GgufWriter::kQ4_1), std::pair("gemma3", GgufWriter::kBF16)})
+    paths.push_back(write(model_of(architecture, weights)));
+  load_kernels(paths);
+  for (const std::string& path : paths)
+    EXPECT_LE(errors_on_card(path, random_ids(10, 3), 8, {.step = StepForm::fused}).mean, kMeanError)
+        << ModelFile(path).config().name;
+}
+
+std::vector<float> copy_of(const float* row, size_t count) { return {row, row + count}; }
+
+// A context of two chunks of keys, which steps that want no logits have filled; a token behind it alone, and beside
+// requests of other lengths; and pages that requests are known to share.
+TEST_F(FusedLlama, GivesARequestTheSameBitsAloneAndBesideOthers) {
+  const ModelFile file(path_);
+  ForwardPass forward(file, options(4));
+  const Ids ids = random_ids(70, 9), others = random_ids(7, 10);
+  const auto first = forward.add_sequence();
+  forward.run({{.sequence = first, .tokens = std::span(ids).first(69), .logit_rows = 0}});
+  const auto fork = forward.fork(first, 69);
+  const auto vocab = static_cast<size_t>(file.config().vocab_size);
+  const auto token = std::span(ids).last(1);
+  const std::vector<float> alone = copy_of(forward.run({{.sequence = first, .tokens = token}}).as<float>(), vocab);
+  const std::vector<double> expected = testing::reference_log_probabilities(path_, ids);
+  double sum = 0;
+  for (size_t id = 0; id < vocab; ++id)
+    sum += std::abs(log_probability(alone, static_cast<int32_t>(id)) - expected[69 * vocab + id]);
+  EXPECT_LE(sum / static_cast<double>(vocab), kMeanError);
+
+  const auto second = forward.add_sequence(), third = forward.add_sequence();
+  const TensorView beside = forward.run({{.sequence = second, .tokens = std::span(others).first(3)},
+                                         {.sequence = fork, .tokens = token},
+                                         {.sequence = third, .tokens = std::span(others).last(4)}});
+  EXPECT_EQ(copy_of(beside.as<float>() + vocab, vocab), alone);
+
+  forward.truncate(fork, 69), forward.truncate(first, 69);
+  const ForwardPass::Input inputs[] = {{.sequence = fork, .tokens = token},
+                                       {.sequence = first, .tokens = token},
+                                       {.sequence = second, .tokens = std::span(others).first(3)}};
+  const std::vector<int32_t> parent{-1}, pages{4}, nodes{0, 0, -1};
+  const TensorView shared = forward.run(inputs, {.parent = parent, .num_pages = pages, .node_of_request = nodes});
+  for (const size_t row : {0, 1}) EXPECT_EQ(copy_of(shared.as<float>() + row * vocab, vocab), alone) << row;
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+void expect_says(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+// The others end, say who waits in which phase, and change nothing: the step that follows has the bits that it would
+// have had.
+TEST_F(FusedLlama, EndsAndSaysWhoWaitsWhereAWorkerNeverComes) {
+  setenv("WEFT_STEP_LIMIT_MS", "1", 1);
+  const ModelFile file(path_);
+  const Ids ids = random_ids(3, 4);
+  const auto run = [&](ForwardPass& forward, ForwardPass::SequenceId sequence, size_t token) {
+    const TensorView logits = forward.run({{.sequence = sequence, .tokens = std::span(ids).subspan(token, 1)}});
+    return copy_of(logits.as<float>(), static_cast<size_t>(logits.size()));
+  };
+  ForwardPass whole(file, options()), stuck(file, options());
+  const auto a = whole.add_sequence(), b = stuck.add_sequence();
+  std::vector<float> expected[3];
+  for (const size_t token : {0, 1, 2}) expected[token] = run(whole, a, token);
+  run(stuck, b, 0);
+  for (const size_t token : {1, 2}) {
+    testing::host_absent_ctas = 1;
+    const std::string error = error_of([&] { run(stuck, b, token); });
+    expect_says(error, "device_failed: the fused step on cuda:0: worker 0 waits in layer 0: ");
+    expect_says(error, " for what the phase before leaves, and gave up; 1 of 2 workers did, all but 1");
+    testing::host_absent_ctas = 0;
+    EXPECT_EQ(stuck.length(b), static_cast<int64_t>(token));
+    EXPECT_EQ(run(stuck, b, token), expected[token]) << token;
+  }
+}
+
+// ---------------------------------------------------------------- refusals
+
+class FusedRefusals : public FusedLlama {
+ protected:
+  // What a forward pass that is to be fused throws.
+  static std::string refusal(const std::string& path, ForwardOptions of = {}) {
+    of.device = Device::cuda(0);
+    of.max_tokens = 64;
+    of.step = StepForm::fused;
+    const ModelFile file(path);
+    const std::string error = error_of([&] { const ForwardPass forward(file, of); });
+    EXPECT_EQ(error.find("unsupported: "), 0u) << error;
+    return error.substr(std::min(error.size(), error.find(": ") + 2));
+  }
+  // How one is made that may be either.
+  static std::string form(const std::string& path, ForwardOptions of = {}) {
+    of.device = Device::cuda(0);
+    of.max_tokens = 64;
+    return ForwardPass(ModelFile(path), of).step_form();
+  }
+  std::string refusal(const RandomModelOptions& model) { return refusal(write(model)); }
+};
+
+TEST_F(FusedRefusals, NameWhatOptionsRequire) {
+  const std::string exact = refusal(path_, {.precision = Precision::exact});
+  EXPECT_EQ(exact,
+            "the fused step: required precision exact; supported are default and fast; missing: products in fp32: "
+            "x is multiplied in bf16");
+  EXPECT_EQ(form(path_, {.precision = Precision::exact}), "layered: " + exact);
+  for (const DType dtype : {DType::fp16, DType::fp32})
+    EXPECT_EQ(refusal(path_, {.kv_dtype = dtype}), "the fused step: required kv_dtype " +
+                                                       std::string(to_string(dtype)) +
+                                                       "; supported is bf16; missing: attention over others");
+  expect_says(refusal(path_, {.precision = Precision::fast, .kv_dtype = DType::int8}), "required kv_dtype int8");
+  expect_says(refusal(path_, {.plan_mode = PlanMode::fixed_split, .fixed_split_size = 256}),
+              "required plan_mode fixed_split; supported is balanced; missing: the same bits on any number of workers");
+  const ModelFile file(path_);
+  expect_says(error_of([&] { const ForwardPass on_cpu(file, {.step = StepForm::fused}); }),
+              "unsupported: the fused step: required device cpu; supported are cards");
+  EXPECT_EQ(ForwardPass(file, {}).step_form().find("layered: the fused step: required device cpu"), 0u);
+  ForwardPass forward(file, options());
+  const Ids ids{1};
+  const auto sequence = forward.add_sequence();
+  expect_says(error_of([&] { forward.run({{.sequence = sequence, .tokens = ids, .invariant = true}}); }),
+              "unsupported: the fused step: required the same bits on any number of workers (invariant)");
+  EXPECT_EQ(forward.length(sequence), 0);
+}
+
+TEST_F(FusedRefusals, NameTheTypesOfWeights) {
+  for (const auto& [type, name] :
+       {std::pair(GgufWriter::kF32, "F32"), std::pair(GgufWriter::kF16, "F16"), std::pair(GgufWriter::kQ5_0, "Q5_0")})
+    expect_says(refusal(model_of("llama", type)),
+                std::string("qkv: required weights of type ") + name +
+                    "; supported by fused kernels are BF16, Q8_0, Q4_0, Q4_1 and Q4_G128; missing: " + name);
+  RandomModelOptions wide = model_of("llama", GgufWriter::kQ4_K);
+  wide.hidden_size = wide.intermediate_size = 256, wide.head_dim = 64;
+  expect_says(refusal(wide), "required weights of type Q4_K");
+
+  const auto with_q8 = [&](const char* tensor) {
+    RandomModelOptions options = model_of("llama", GgufWriter::kQ4_1);
+    GgufWriter model = random_model(options);
+    options.weights = GgufWriter::kQ8_0;
+    model.tensor(tensor) = random_model(options).tensor(tensor);
+    const std::string path = folder_.path("several.gguf");
+    model.write(path);
+    return refusal(path);
+  };
+  expect_says(with_q8("blk.1.attn_k.weight"), "layer 1: qkv: required rows of 3 types; supported is one type for all");
+  expect_says(with_q8("blk.1.ffn_down.weight"),
+              "layer 1: down: required weights of Q8_0 where layer 0 has Q4_1; supported are layers of the same types");
+}
+
+TEST_F(FusedRefusals, NameTheShape) {
+  const auto with = [&](auto change) {
+    RandomModelOptions options = model_of("llama");
+    change(options);
+    return refusal(options);
+  };
+  expect_says(with([](auto& o) { o.num_qo_heads = 17, o.num_kv_heads = 1; }),
+              "required 17 query heads per KV head; supported are 1 to 16");
+  expect_says(with([](auto& o) { o.head_dim = 24; }), "required head_dim 24; supported are multiples of 16 up to 256");
+  expect_says(with([](auto& o) { o.head_dim = 320; }), "required head_dim 320");
+  expect_says(with([](auto& o) { o.intermediate_size = 97; }), "required intermediate_size 97; supported are even");
+
+  RandomModelOptions odd = model_of("llama");
+  GgufWriter model = random_model(odd);
+  model.value("llama.rope.dimension_count").data = testing::encode(uint32_t{6});
+  const std::string path = folder_.path("odd.gguf");
+  model.write(path);
+  expect_says(refusal(path), "required pairs that rotate 3; supported are even numbers of them");
+}
+
+TEST_F(FusedRefusals, NameScalesThatAreNotFinite) {
+  GgufWriter model = llama();
+  std::string& data = model.tensor("blk.1.attn_k.weight").data;  // rows 64 to 95 of qkv; 40 bytes each, 2 blocks of 20
+  data[5 * 40 + 20 + 2] = 0, data[5 * 40 + 20 + 3] = 0x7c;       // the least value of the second block of row 5: inf
+  const std::string path = folder_.path("not_finite.gguf");
+  model.write(path);
+  const std::string why = refusal(path);
+  EXPECT_EQ(why,
+            "qkv, row 69, columns from 32 on: required a least value of fp16 bits 0x7c00, which is no finite number; "
+            "supported are finite ones; missing: a fused step over others");
+  EXPECT_EQ(form(path), "layered: " + why);
+}
+
+TEST_F(FusedRefusals, NameWhatTheCardLacks) {
+  testing::host_ctas_of_multiprocessor = 0;
+  const std::string why = refusal(path_);
+  EXPECT_EQ(why, "the fused step: required 2 CTAs at once, supported by cuda:0 are 0, missing 2");
+  EXPECT_EQ(form(path_), "layered: " + why);
+  testing::host_ctas_of_multiprocessor = 2;
+
+  const ModelFile file(path_);
+  testing::host_most_bytes = 60'000;  // the weights of this model are more, its pages less
+  expect_says(error_of([&] { const ForwardPass forward(file, options()); }), "out_of_memory: a workspace of ");
+  testing::host_most_bytes = std::numeric_limits<size_t>::max();
+  driver().free_bytes = 1 << 20;
+  const std::string no_room = form(path_);
+  EXPECT_EQ(no_room.find("layered: the fused step: required "), 0u) << no_room;
+  expect_says(no_room,
+              " bytes for its form of the weights beside the layered one, supported are 1048576 that cuda:0 has "
+              "free, missing ");
+}
+
+TEST_F(FusedRefusals, NamePagesThatCannotBeCopied) {
+  const auto refused = [](int64_t head_stride, int64_t first) {
+    std::vector<uint16_t> bytes(4096);
+    const auto begin = (reinterpret_cast<uintptr_t>(bytes.data()) + 15) / 16 * 16;
+    const int64_t shape[] = {1, 2, 2, 16}, strides[] = {4 * head_stride, 2 * head_stride, head_stride, 1};
+    const TensorView side(reinterpret_cast<uint16_t*>(begin) + first, DType::bf16, shape, strides);
+    return error_of([&] { decode::fused::check_pages({side, side}); });
+  };
+  EXPECT_EQ(refused(16, 0), "nothing was thrown");
+  for (const auto& [stride, first] : {std::pair(20, 0), std::pair(16, 4)})
+    expect_says(refused(stride, first),
+                "supported are heads of neighbouring elements that begin at multiples of 16 bytes");
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ TEST_F(StepCalls, AreUploadsAGraphAndAWait) {
   testing::random_model(
       {.hidden_size = 64, .intermediate_size = 96, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 16})
       .write(path);
-  ForwardPass forward(ModelFile(path), {.device = Device::cuda(0), .max_tokens = 64});
+  ForwardPass forward(ModelFile(path), {.device = Device::cuda(0), .max_tokens = 64, .step = StepForm::layered});
   const auto sequence = forward.add_sequence();
   const std::vector<int32_t> token{7};
   const auto step = [&] { forward.run({{.sequence = sequence, .tokens = token}}); };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -19,6 +20,7 @@ constexpr device::Memory kMemory = {
       if (device != Device::cuda()) refuse_device(name, device);
     },
     [](Device, size_t bytes) -> void* {
+      if (bytes > host_most_bytes) return nullptr;
       void* data = take_host_memory(bytes);
       std::memset(data, 0, bytes);
       return data;
@@ -70,7 +72,9 @@ class HostMachine : public cuda::Runtime {
       return made;
     });
   }
-  int ctas_per_multiprocessor(const cuda::LoadedKernel&, const cuda::Grid&) const override { return 2; }
+  int ctas_per_multiprocessor(const cuda::LoadedKernel&, const cuda::Grid&) const override {
+    return host_ctas_of_multiprocessor;
+  }
   using Runtime::launch;
   void launch(const cuda::LoadedKernel& kernel, const cuda::Grid& grid, const void* args, size_t bytes,
               Stream) const override {
@@ -81,7 +85,7 @@ class HostMachine : public cuda::Runtime {
       if (watch_launch) watch_launch(loaded.symbol, grid, copy.data());
       const auto run_in = host_in_all_orders ? simt::run_in_all_orders : run_once;
       run_in(host_memory(),
-             {.ctas = grid.ctas,
+             {.ctas = grid.ctas - host_absent_ctas,
               .threads = grid.threads,
               .shared_bytes = static_cast<size_t>(grid.shared_bytes),
               .cooperative = grid.cooperative,
@@ -145,6 +149,9 @@ void* take_host_memory(size_t bytes) {
 }
 
 int host_multiprocessors = 2;
+int host_ctas_of_multiprocessor = 2;
+int host_absent_ctas = 0;
+size_t host_most_bytes = std::numeric_limits<size_t>::max();
 bool host_in_all_orders = true;
 bool (*defer_launch)(std::function<void()> work) = nullptr;
 bool (*is_capturing)() = nullptr;

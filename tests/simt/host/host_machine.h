@@ -25,6 +25,9 @@ simt::Memory& host_memory();
 void* take_host_memory(size_t bytes);
 
 extern int host_multiprocessors;
+extern int host_ctas_of_multiprocessor;  // that one holds at once, whatever they are
+extern int host_absent_ctas;             // that launches leave out, the last ones
+extern size_t host_most_bytes;           // of a workspace: of more there is no memory
 // Of threads; false: in one, for which no memory is copied.
 extern bool host_in_all_orders;
 // Asked before every launch, where it is set: takes the work for later, or gives false.

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "decode/executor.h"
+#include "decode/fused/cuda/check_fused.h"
 #include "decode/fused/cuda/model_kernel.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
@@ -25,9 +26,17 @@ class FusedLayers : public Layers {
         card_(cuda::Card::at(options.device.index)),
         own_stream_(cuda::make_stream(card_)),
         stream_(Stream::cuda(own_stream_.get(), card_.index())),
-        model_(config, sources, options, sequences, stream_) {}
+        model_(config, sources, options, sequences, stream_) {
+    // Who asks for the fused step by name gets its kernels, and what they throw, with the first step that needs each.
+    if (options.step == StepForm::automatic) model_.load_all();
+  }
 
   void run(const Step& step, float* logits) override {
+    check(
+        !step.invariant, ErrorCode::unsupported,
+        "the fused step: required the same bits on any number of workers (invariant); supported are the same beside "
+        "any other rows of the step, on as many multiprocessors; missing: a partition of as many on every card; run it "
+        "by layers");
     seconds_ = {};
     seconds_.plan = seconds_of([&] { model_.plan(step); });
     seconds_.upload = seconds_of([&] { model_.upload(step); });
@@ -104,12 +113,16 @@ class FusedLayers : public Layers {
 
 }  // namespace
 
+std::string reason_of(const Error& error) {
+  const std::string text = error.what();
+  return text.substr(text.find(": ") + 2);  // behind the code
+}
+
 std::string why_not_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
   try {
     check_fused(config, sources, options);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::unsupported) throw;
-    return error.what();
+    return reason_of(error);
   }
   return "";
 }

@@ -8,16 +8,20 @@
 #include <string>
 
 #include "decode/layers.h"
+#include "weft/error.h"
 
 namespace weft::decode::fused {
 
+// What the error says, without its code.
+std::string reason_of(const Error& error);
 // "": nothing that is known before weights are read stands against it. Else what, as an error says it.
 std::string why_not_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options);
 // The same of the device's free memory: for all weights once more.
 std::string why_no_room(const ModelSources& sources, const ForwardOptions& options);
 
-// Throws Error(unsupported), by name, for a card, a model, a precision or a cache that the kernel does not have, and
-// from `run` for steps of more than kMostRows rows; Error(device_failed) from `run` where a wait gave up.
+// Throws Error(unsupported), by name, for what check_fused.h says, for fewer multiprocessors free than the card has and
+// for scales that are not finite, and Error(out_of_memory), naming the bytes. From `run`: Error(unsupported) for steps of
+// more than kMostRows rows or of invariant ones, Error(device_failed) where a wait gave up; the next step is right.
 std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, const ModelSources& sources,
                                           const ForwardOptions& options, const Sequences& sequences);
 

@@ -7,15 +7,16 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/env.h"
 #include "decode/executor.h"
+#include "decode/fused/cuda/check_fused.h"
 #include "decode/fused/cuda/stuck_text.h"
 #include "weft/error.h"
 
 namespace weft::decode::fused {
 namespace {
 
-constexpr int64_t kAligned = 16;              // of what a step brings
-constexpr uint64_t kLimitNs = 2'000'000'000;  // that a wait may take
+constexpr int64_t kAligned = 16;  // of what a step brings
 // In flight, until and once a phase has begun (tile/cuda/ring.h): few keep memory busy, and what a worker loads of
 // others queues behind them.
 constexpr int kAheadBytes = 36 << 10, kBesideBytes = 64 << 10;
@@ -24,31 +25,16 @@ size_t variant_index(int64_t rows) { return static_cast<size_t>(std::bit_width(s
 
 }  // namespace
 
-Machine machine_of(const cuda::Runtime& runtime, Device device, const Program& program) {
-  Machine machine{.workers = runtime.num_multiprocessors(device)};
-  machine.entry_bytes = 16 << 10;  // a copy costs the thread that issues it half a microsecond
+Machine card_machine(int workers, const Program& program) {
+  Machine machine{.workers = workers, .edge = EdgeForm::tagged};
+  machine.entry_bytes = 16 << 10;
   machine.max_entries = 4 * kConsumerWarps;
   machine.kv_chunk = program.head_dim <= 128 ? 64 : 32;
   return machine;
 }
 
-void check_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
-  const auto require = [](std::string_view name, std::string_view wanted, bool has, std::string_view supported) {
-    check(has, ErrorCode::unsupported, "the fused step: required {} {}; supported {}; missing: a kernel for others",
-          name, wanted, supported);
-  };
-  require("device", to_string(options.device), options.device.kind == DeviceKind::cuda, "are cards");
-  const cuda::Runtime& runtime = cuda::runtime();
-  runtime.require(options.device, "device");
-  const std::string architecture = runtime.architecture(options.device);
-  require("code for", architecture, architecture == "sm_90a", "is sm_90a (bulk copies on barriers)");
-  require("precision", to_string(options.precision), options.precision != Precision::exact,
-          "are default and fast: x is multiplied in bf16");
-  const DType kv_dtype = kv_dtype_of(options);
-  require("kv_dtype", weft::to_string(kv_dtype), kv_dtype == DType::bf16, "is bf16");
-  const Program program = make_program(config);
-  shape_of(make_partition(program, form_of(program, sources), machine_of(runtime, options.device, program)), kMostRows,
-           kv_dtype);
+Machine machine_of(const cuda::Runtime& runtime, Device device, const Program& program) {
+  return card_machine(runtime.num_multiprocessors(device), program);
 }
 
 ModelKernel::ModelKernel(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
@@ -61,6 +47,7 @@ ModelKernel::ModelKernel(const ModelConfig& config, const ModelSources& sources,
   weights_->tell(args_);
   make_tables();
   const KvCache first = sequences.layer(0);
+  check_pages(first);
   const int64_t layers = program.num_layers;
   const auto cache_of = [](const TensorView& side) {
     return ops::CardCache{side.data(), side.stride(0), side.stride(1), side.stride(2)};
@@ -77,7 +64,7 @@ ModelKernel::ModelKernel(const ModelConfig& config, const ModelSources& sources,
                of_layer(first.v, last.v) == (layers - 1) * args_.values_of_layer,
            "caches of layers lie at uneven strides");
   }
-  args_.limit_ns = kLimitNs;
+  args_.limit_ns = uint64_t{1'000'000} * static_cast<uint64_t>(env::step_limit_ms());
   args_.ahead_bytes = kAheadBytes, args_.beside_bytes = kBesideBytes;
 }
 
@@ -95,6 +82,14 @@ ModelKernel::Variant& ModelKernel::variant_of(int64_t rows) {
         "the fused step: required {} CTAs at once, supported by {} are {}, missing {}", workers, to_string(device_),
         at_once, workers - at_once);
   return *found;
+}
+
+void ModelKernel::load_all() {
+  std::vector<cuda::KernelText> texts;
+  for (int rows = 1; rows <= kMostRows; rows *= 2)
+    texts.push_back(model_text(partition_, shape_of(partition_, rows, kv_dtype_of(options_))));
+  cuda::load_all(runtime_, device_, texts, team_of(options_));
+  for (int rows = 1; rows <= kMostRows; rows *= 2) variant_of(rows);
 }
 
 // What launches share: the partition's tables, one behind the other.

@@ -27,6 +27,9 @@ class ModelKernel {
   ModelKernel(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
               const Sequences& sequences, Stream stream);
 
+  // The kernels of all numbers of rows now, several at a time: no step compiles one.
+  void load_all();
+
   size_t weight_bytes() const { return weights_->bytes_per_token(); }
 
   void plan(const Step& step);
@@ -75,10 +78,9 @@ class ModelKernel {
   std::vector<ops::RopeTable> ropes_;
 };
 
-// Throws Error(unsupported), by name, for a device, a model or options that the kernel does not have.
-void check_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options);
-
-// What the kernel runs on: a worker for each multiprocessor of the card, chunks of keys by the size of heads.
+// What the kernel runs on: chunks of keys follow from the size of heads.
+Machine card_machine(int workers, const Program& program);
+// With a worker for each multiprocessor of the card.
 Machine machine_of(const cuda::Runtime& runtime, Device device, const Program& program);
 
 }  // namespace weft::decode::fused

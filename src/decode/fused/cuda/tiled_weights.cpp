@@ -121,7 +121,8 @@ void pack_tile(WeightType type, const BandRows& from, int64_t first_col, int64_t
 // Bands whose rows are read from the sources, and packed.
 class BandPacker {
  public:
-  BandPacker(const TiledMatrix& tiles, WeightRole role, const Sources& sources) : tiles_(tiles), sources_(sources) {
+  BandPacker(const TiledMatrix& tiles, WeightRole role, const Sources& sources)
+      : tiles_(tiles), role_(role), sources_(sources) {
     check_tiles(tiles, role);
     for (const ops::WeightSource& source : sources) {
       ensure(source.cols == tiles.cols, "{}: a source of {} columns, and not {}", to_string(role), source.cols,
@@ -141,12 +142,30 @@ class BandPacker {
     const int64_t row_bytes = tiles_.cols / block.inputs * block.bytes;
     rows.resize(static_cast<size_t>(kBandRows * row_bytes));
     read(part.type, first, first + count, row_bytes, rows.data());
+    if (const IntegerForm* form = integer_form(part.type); form != nullptr)
+      check_scales(*form, block, {rows.data(), row_bytes, count, tiles_.cols}, first);
     for (int64_t tile = 0; tile < tiles_.band_tiles; ++tile)
       pack_tile(part.type, {rows.data(), row_bytes, count, tiles_.cols}, tile * tiles_.tile_cols, tiles_.tile_cols,
                 to(tile));
   }
 
  private:
+  // Integers times a scale that is no number are none either, whatever x is.
+  void check_scales(const IntegerForm& form, const WeightBlock& block, const BandRows& from, int64_t first_row) const {
+    const int64_t kinds = form.has_least ? 2 : 1;
+    for (int64_t row = 0; row < from.count; ++row)
+      for (int64_t at = 0; at < from.row_bytes; at += block.bytes)
+        for (int64_t kind = 0; kind < kinds; ++kind) {
+          uint16_t scale = 0;
+          std::memcpy(&scale, from.data + row * from.row_bytes + at + 2 * kind, sizeof scale);
+          check((scale & 0x7c00) != 0x7c00, ErrorCode::unsupported,
+                "{}, row {}, columns from {} on: required a {} of fp16 bits {:#06x}, which is no finite number; "
+                "supported are finite ones; missing: a fused step over others",
+                to_string(role_), first_row + row, at / block.bytes * block.inputs, kind == 0 ? "scale" : "least value",
+                scale);
+        }
+  }
+
   void read(WeightType type, int64_t begin, int64_t end, int64_t row_bytes, char* to) const {
     auto source = static_cast<size_t>(std::ranges::upper_bound(first_row_, begin) - first_row_.begin() - 1);
     for (; begin < end; ++source) {
@@ -161,6 +180,7 @@ class BandPacker {
   }
 
   const TiledMatrix& tiles_;
+  const WeightRole role_;
   const Sources& sources_;
   std::vector<int64_t> first_row_{0};  // of each source, then of all
 };

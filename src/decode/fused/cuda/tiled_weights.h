@@ -25,7 +25,8 @@ std::string_view tile_struct(WeightType type);  // what kernel code calls it: "Q
 void check_tiles(const TiledMatrix& tiles, WeightRole role);
 
 // Reads the sources, the matrix's rows in order, and packs them with the team, some MB at a time. `to`: memory of the
-// device, 16-byte aligned. Throws what check_tiles and reading throw.
+// device, 16-byte aligned. Throws what check_tiles and reading throw, and Error(unsupported), naming the row, for a
+// scale or a least value that is not finite.
 void write_tiles(const TiledMatrix& tiles, WeightRole role, const Sources& sources, const cuda::Runtime& runtime,
                  Device device, void* to, WorkerTeam& team, Stream stream);
 // All bytes in the host's memory.

@@ -1,0 +1,94 @@
+#include "decode/fused/cuda/check_fused.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "decode/fused/cuda/model_kernel.h"
+#include "decode/fused/cuda/model_text.h"
+#include "decode/fused/cuda/tiled_weights.h"
+#include "decode/step_attention.h"
+#include "jit/cuda/runtime.h"
+#include "ops/rope.h"
+#include "weft/error.h"
+
+namespace weft::decode::fused {
+namespace {
+
+constexpr int kMostHeadDim = 256, kHeadUnit = 16;
+
+template <class Value>
+void require(bool has, std::string_view name, const Value& wanted, std::string_view supported,
+             std::string_view missing) {
+  check(has, ErrorCode::unsupported, "the fused step: required {} {}; supported {}; missing: {}", name, wanted,
+        supported, missing);
+}
+
+void check_device(const cuda::Runtime& runtime, Device device) {
+  require(device.kind == DeviceKind::cuda, "device", to_string(device), "are cards", "a kernel for others");
+  runtime.require(device, "device");
+  const std::string architecture = runtime.architecture(device);
+  require(architecture == "sm_90a", "code for", architecture, "is sm_90a", "bulk copies on barriers");
+}
+
+void check_options(const ForwardOptions& options) {
+  require(options.precision != Precision::exact, "precision", to_string(options.precision), "are default and fast",
+          "products in fp32: x is multiplied in bf16");
+  const DType kv_dtype = kv_dtype_of(options);
+  require(kv_dtype == DType::bf16, "kv_dtype", weft::to_string(kv_dtype), "is bf16", "attention over others");
+  require(options.plan_mode == PlanMode::balanced, "plan_mode", to_string(options.plan_mode), "is balanced",
+          "the same bits on any number of workers (--invariant), and other plans: the step cuts its own");
+}
+
+}  // namespace
+
+void check_shape(const ModelConfig& config, const Program& program) {
+  const int dim = program.head_dim;
+  require(dim >= kHeadUnit && dim <= kMostHeadDim && dim % kHeadUnit == 0, "head_dim", dim,
+          "are multiples of 16 up to 256", "attention over other heads");
+  for (const auto& [name, cols] :
+       {std::pair("hidden_size", config.hidden_size), std::pair("intermediate_size", config.intermediate_size)})
+    require(cols % 2 == 0, name, cols, "are even numbers", "inputs of products in pairs of columns");
+  const int64_t most = Machine{}.x_bytes / kMostRows / 2;
+  require(config.hidden_size <= most, "hidden_size", config.hidden_size, fmt::format("are up to {}", most),
+          "a head whose columns are cut");
+  for (const RopeParams& rope : program.ropes) {
+    const size_t pairs = ops::rope_frequencies(rope, dim).radians.size();
+    require(pairs % 2 == 0, "pairs that rotate", pairs, "are even numbers of them", "units of other pairs");
+    require(rope.pairs == program.ropes[0].pairs, "pairs of layers", "in two orders", "is one order for all layers",
+            "a kernel of both");
+  }
+}
+
+void check_weights(const Partition& partition) {
+  for (const MatrixPartition& matrix : partition.matrices) check_tiles(matrix.tiles, matrix.role);
+  check_tiles(partition.embedding, WeightRole::embedding);
+}
+
+void check_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
+  const cuda::Runtime& runtime = cuda::runtime();
+  check_device(runtime, options.device);
+  check_options(options);
+  const Program program = make_program(config);
+  check_shape(config, program);
+  const Partition partition =
+      make_partition(program, form_of(program, sources), machine_of(runtime, options.device, program));
+  shape_of(partition, kMostRows, kv_dtype_of(options));
+  check_weights(partition);
+}
+
+void check_pages(const KvCache& layer) {
+  for (const TensorView* side : {&layer.k, &layer.v}) {
+    const int64_t element = bits_of(side->dtype()) / 8;
+    const auto fits = [](int64_t bytes) { return bytes % kAlignment == 0; };
+    require(
+        fits(static_cast<int64_t>(reinterpret_cast<uintptr_t>(side->data()))) && side->stride(3) == 1 &&
+            fits(side->stride(0) * element) && fits(side->stride(1) * element) && fits(side->stride(2) * element),
+        "pages with strides of",
+        fmt::format("{}, {}, {} and {} elements", side->stride(0), side->stride(1), side->stride(2), side->stride(3)),
+        "are heads of neighbouring elements that begin at multiples of 16 bytes", "copies of others");
+  }
+}
+
+}  // namespace weft::decode::fused

@@ -1,0 +1,51 @@
+// Which of two forms of the layers a step goes through.
+#include "decode/layers_by_rows.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::decode {
+namespace {
+
+struct Counted : Layers {
+  int runs = 0, replays = 0;
+  StepSeconds of;
+  void run(const Step&, float*) override { ++runs; }
+  double replay(const Step&, float*, int) override { return ++replays; }
+  size_t weight_bytes() const override { return 0; }
+  const StepSeconds& seconds() const override { return of; }
+};
+
+Step step_of(int rows) {
+  Step step;
+  step.tokens.resize(static_cast<size_t>(rows));
+  return step;
+}
+
+TEST(LayersByRows, GivesStepsOfFewRowsToTheOnesAndOthersToTheOthers) {
+  auto few = std::make_unique<Counted>(), many = std::make_unique<Counted>();
+  Counted &of_few = *few, &of_many = *many;
+  LayersByRows layers(std::move(few), 8, std::move(many));
+  const auto goes_to_few = [&](const Step& step) {
+    const int few_before = of_few.runs, many_before = of_many.runs;
+    layers.run(step, nullptr);
+    EXPECT_EQ(of_few.runs + of_many.runs, few_before + many_before + 1);
+    const bool is_few = of_few.runs > few_before;
+    EXPECT_EQ(&layers.seconds(), is_few ? &of_few.of : &of_many.of);
+    return is_few;
+  };
+  EXPECT_TRUE(goes_to_few(step_of(1)));
+  EXPECT_TRUE(goes_to_few(step_of(8)));
+  EXPECT_FALSE(goes_to_few(step_of(9)));
+  Step invariant = step_of(1), shared = step_of(2);
+  invariant.invariant = true;
+  shared.prefix_parents = {-1};
+  EXPECT_FALSE(goes_to_few(invariant));
+  EXPECT_FALSE(goes_to_few(shared));
+  layers.replay(step_of(8), nullptr, 1);
+  layers.replay(step_of(9), nullptr, 1);
+  EXPECT_EQ(of_few.replays, 1);
+  EXPECT_EQ(of_many.replays, 1);
+}
+
+}  // namespace
+}  // namespace weft::decode
