@@ -144,6 +144,7 @@ class Engine {
   void stop();
 
   int64_t context() const;
+  const std::string& step_form() const;  // how the model's steps run, in words: ForwardPass::step_form
   EngineStats stats() const;
   EngineView view() const;
 

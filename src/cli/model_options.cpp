@@ -1,6 +1,9 @@
 #include "cli/model_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdio>
 
 #include "base/check.h"
 #include "cli/device.h"
@@ -25,7 +28,16 @@ void add_model_options(Verb& verb, ModelOptions& options, const char* context_he
             "The same tokens whatever else is in the batch and however many workers there are (slower)");
 }
 
-void check_model_options(const ModelOptions& options) { require_device(options.device); }
+void check_model_options(const ModelOptions& options) {
+  require_device(options.device);
+  check(!options.invariant || step_form_from_string(options.step) != StepForm::fused, ErrorCode::invalid_argument,
+        "--step fused with --invariant: a fused step has other bits on another number of multiprocessors; allowed are "
+        "layered and auto, which goes layered then");
+}
+
+void say_step_form(const std::string& device, std::string_view form) {
+  if (device_of(device).kind == DeviceKind::cuda) std::fputs(fmt::format("weft: steps: {}\n", form).c_str(), stderr);
+}
 
 int64_t choose_context(const ModelConfig& config, const ModelOptions& options, int64_t wanted) {
   check(options.ctx <= config.context_length, ErrorCode::invalid_argument,
@@ -52,6 +64,7 @@ Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t t
   forward.on_load = [&](double fraction) { progress.set(fraction); };
   engine.forward = std::make_unique<ForwardPass>(file, forward);
   progress.done();
+  say_step_form(options.device, engine.forward->step_form());
   return engine;
 }
 

@@ -262,6 +262,7 @@ void Engine::stop() {
 }
 
 int64_t Engine::context() const { return impl().limits.context; }
+const std::string& Engine::step_form() const { return impl().limits.step_form; }
 
 EngineStats Engine::stats() const {
   const std::lock_guard lock(impl().mutex);

@@ -16,6 +16,7 @@ class ForwardRunner : public ModelRunner {
   ForwardRunner(const ModelFile& file, const ForwardOptions& options, const Limits& limits)
       : forward_(file, options), limits_(limits) {
     limits_.num_pages = forward_.num_pages();
+    limits_.step_form = forward_.step_form();
   }
 
   Limits limits() const override { return limits_; }
@@ -56,7 +57,8 @@ std::unique_ptr<ModelRunner> make_forward_runner(const ModelFile& file, const En
   limits.page_size = forward.page_size;
   limits.context = options.context > 0 ? options.context : config.context_length;
   limits.vocab_size = config.vocab_size;
-  limits.reproducible = Scheduler::kReproducibleCut % forward.page_size == 0;
+  // A fused step has other bits on another number of multiprocessors.
+  limits.reproducible = Scheduler::kReproducibleCut % forward.page_size == 0 && forward.step != StepForm::fused;
   int64_t tokens = options.kv_tokens;
   if (tokens == 0) {
     const std::optional<uint64_t> memory = device::available_memory(forward.device);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "weft/levels.h"
 
@@ -17,7 +18,8 @@ class ModelRunner {
     int64_t num_pages = 0;
     int64_t context = 0;  // tokens of a sequence
     int vocab_size = 0;
-    bool reproducible = false;  // pieces may be
+    bool reproducible = false;   // pieces may be
+    std::string step_form = {};  // how steps run, in words
   };
   // `tokens` follow what the sequence holds; the last `logit_rows` of them give logits.
   struct Piece {

@@ -140,9 +140,9 @@ void check_request(const Request& request, const ModelRunner::Limits& limits, in
   check_tokens(faults, request, limits.vocab_size);
   check_choices(faults, request, max_running);
   faults.check(!request.reproducible || limits.reproducible, "reproducible", ErrorCode::unsupported,
-               "reproducible: required are pages that divide 128 tokens, supported are pages of {} tokens; missing is "
-               "a page_size that does",
-               limits.page_size);
+               "reproducible: required are pages that divide 128 tokens and steps that are not fused alone (--step "
+               "fused); this server has pages of {} tokens, and steps: {}",
+               limits.page_size, limits.step_form);
   for (FieldError& fault : faults_of_values(request)) faults.list().push_back(std::move(fault));
   throw_all(faults.list());
 }
