@@ -27,7 +27,8 @@ struct PlanOptions {
   int num_qo_heads = 32, num_kv_heads = 8, head_dim = 128, page_size = 16, num_workers = 0;
   int window_left = -1, fixed_split_size = 0, prefix = 0;
   bool causal = false;
-  std::string mode = "balanced", svg, model;
+  std::string mode = "balanced", svg, model, print;
+  int rows = 1;
 };
 
 PlanMode mode_of(const std::string& name) {
@@ -130,8 +131,8 @@ void add_plan(Program& program, Context& context) {
       program.verb("plan", "Show who computes what: in an attention call of these lengths, or in a model's step");
   auto options = std::make_shared<PlanOptions>();
   verb.option("model", options->model,
-              "A GGUF file: who streams which of its weights in a fused step; of the options --num-workers and --svg "
-              "count")
+              "A GGUF file: who streams which of its weights in a fused step; of the options --num-workers, --svg, "
+              "--print and --rows count")
       .type_name("MODEL");
   const auto is_count = [](double count) { return count >= 0; };
   verb.option("--qo", options->qo, "Query tokens of each request, or of all")
@@ -159,10 +160,21 @@ void add_plan(Program& program, Context& context) {
   verb.option("--svg", options->svg, "Draw workers over cost, or over weights, into this file")
       .type_name("FILE")
       .filled();
+  verb.option("--print", options->print,
+              "cuda: the text of the kernel that a card of so many multiprocessors (--num-workers; 0: 132) runs")
+      .one_of({"cuda"});
+  verb.option("--rows", options->rows, "Rows of its steps").range(1, 8);
   verb.example("weft plan --qo 1,1,512 --kv 4096,100,512 --num-workers 4 --causal --svg plan.svg");
   verb.runs([options, &context] {
+    check(options->print.empty() || !options->model.empty(), ErrorCode::invalid_argument,
+          "--print {}: needs a model, a GGUF file; give one", options->print);
     if (options->model.empty()) return plan(*options, context);
-    plan_model({.model = options->model, .num_workers = options->num_workers, .svg = options->svg}, context);
+    plan_model({.model = options->model,
+                .num_workers = options->num_workers,
+                .svg = options->svg,
+                .print = options->print,
+                .rows = options->rows},
+               context);
   });
 }
 

@@ -1,11 +1,15 @@
 #include "cli/plan_model.h"
 
+#include <bit>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "cli/output.h"
+#include "decode/fused/cuda/check_fused.h"
+#include "decode/fused/cuda/model_kernel.h"
+#include "decode/fused/cuda/model_text.h"
 #include "decode/fused/schedule.h"
 #include "weft/device.h"
 #include "weft/model.h"
@@ -19,8 +23,38 @@ void write_svg(const std::string& path, const std::string& drawing) {
   check(out.good(), ErrorCode::io_error, "--svg {}: cannot be written; check the folder and its permissions", path);
 }
 
+namespace {
+
+constexpr int kMultiprocessors = 132;  // of an H100
+
+void print_cuda(const PlanModelOptions& options, const Context& context) {
+  using namespace decode;
+  const ModelFile file(options.model);
+  const decode::Program program = make_program(file.config());
+  const int workers = options.num_workers > 0 ? options.num_workers : kMultiprocessors;
+  fused::check_shape(file.config(), program);
+  const fused::Partition partition = fused::make_partition(program, fused::form_of(program, read_sources(file)),
+                                                           fused::card_machine(workers, program));
+  fused::check_weights(partition);
+  const int most = static_cast<int>(std::bit_ceil(static_cast<unsigned>(options.rows)));
+  const cuda::KernelText text = fused::model_text(partition, fused::shape_of(partition, most, DType::bf16));
+  if (context.json)
+    return print_json({{"name", text.name},
+                       {"symbol", text.symbol},
+                       {"workers", workers},
+                       {"threads", text.threads},
+                       {"shared_bytes", text.shared_bytes},
+                       {"includes", text.file},
+                       {"text", text.instances}});
+  print_out("// {}, for {} CTAs of {} threads, {} bytes of shared memory each\n#include \"{}\"\n\n{}", text.name,
+            workers, text.threads, text.shared_bytes, text.file, text.instances);
+}
+
+}  // namespace
+
 void plan_model(const PlanModelOptions& options, const Context& context) {
   using namespace decode;
+  if (!options.print.empty()) return print_cuda(options, context);
   const ModelFile file(options.model);
   const decode::Program program = make_program(file.config());
   const fused::ModelForm form = fused::form_of(program, read_sources(file));

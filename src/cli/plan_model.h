@@ -11,6 +11,8 @@ struct PlanModelOptions {
   std::string model;    // a GGUF file
   int num_workers = 0;  // 0: the threads of this machine
   std::string svg;      // drawn there, unless empty
+  std::string print;    // "cuda": the text of the kernel for a card, and nothing else
+  int rows = 1;         // of its steps
 };
 
 void plan_model(const PlanModelOptions& options, const Context& context);

@@ -369,6 +369,28 @@ TEST(Program, PlansTheLengthsItIsGiven) {
   expect_refusal(run_weft({"plan", "--qo", "one"}), 2, "usage", "one");
 }
 
+TEST(Program, PrintsTheKernelOfAStep) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path("model.gguf");
+  testing::random_model({.weights = testing::GgufWriter::kQ4_1}).write(path);
+  const nlohmann::json json = run_weft({"plan", path, "--print", "cuda", "--rows", "3", "--json"}).last();
+  EXPECT_EQ(json.at("workers"), 132);
+  EXPECT_EQ(json.at("symbol"), "weft_step_of_4");
+  const std::string text = run_weft({"plan", path, "--print", "cuda", "--rows", "3"}).out;
+  EXPECT_NE(text.find("#include \"decode/fused/cuda/kernels/model.h\""), std::string::npos) << text;
+  EXPECT_NE(text.find(json.at("text").get<std::string>()), std::string::npos);
+  EXPECT_NE(text.find("void weft_step_of_4("), std::string::npos);
+  expect_refusal(run_weft({"plan", "--print", "cuda"}), 3, "invalid_argument", "--print cuda: needs a model");
+  expect_refusal(run_weft({"plan", kStories, "--print", "cuda"}), 4, "unsupported", "required head_dim 8");
+}
+
+TEST(Program, RefusesAFusedStepThatIsToBeInvariant) {
+  expect_refusal(run_weft({"run", kStories, "--raw", "-p", "x", "--step", "fused", "--invariant"}), 3,
+                 "invalid_argument", "--step fused with --invariant");
+  expect_refusal(run_weft({"run", kStories, "--raw", "-p", "x", "--step", "fused"}), 4, "unsupported",
+                 "required device cpu; supported are cards");
+}
+
 TEST(Program, PlansTheStepOfAModel) {
   const std::vector<std::string> command = {"plan", kStories, "--num-workers", "6"};
   const auto with = [&](std::vector<std::string> more) {
