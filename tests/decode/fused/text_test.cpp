@@ -1,45 +1,108 @@
-// The kernels of fused decoding compile for the architecture that they run on, and take the registers that a table
-// says. Where there is no NVRTC this is skipped, and says so.
+// The texts of fused decoding's kernels: one as it is kept, and what they take once compiled for the architecture that
+// they run on, as a table says. Where there is no NVRTC the latter is skipped, and says so.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <sstream>
 
+#include "decode/fused/cuda/check_fused.h"
 #include "decode/fused/cuda/deep_linear.h"
+#include "decode/fused/cuda/model_kernel.h"
+#include "decode/fused/cuda/model_text.h"
 #include "jit/build.h"
 #include "jit/nvrtc/cubin.h"
 #include "jit/nvrtc/toolchain.h"
+#include "tests/decode/fused/shapes.h"
 #include "tests/support/cubins.h"
 
 namespace weft::decode::fused {
 namespace {
+
+using weft::testing::gemma_small;
+using weft::testing::llama_8b;
+
+ModelConfig qwen3_8b() {
+  ModelConfig config = llama_8b();
+  config.architecture = "qwen3";
+  config.num_layers = 36, config.intermediate_size = 12288, config.vocab_size = 151936;
+  config.qk_norm = true;
+  config.rope.pairs = RopePairs::halves;
+  return config;
+}
+ModelConfig gemma3_4b() {
+  ModelConfig config = gemma_small();
+  config.architecture = "gemma3";
+  config.num_layers = 34, config.hidden_size = 2560, config.intermediate_size = 10240, config.vocab_size = 262144;
+  config.num_qo_heads = 8, config.num_kv_heads = 4, config.head_dim = 256;
+  config.sliding_window = 1024, config.sliding_period = 6;
+  config.qk_norm = true, config.logits_soft_cap = 0;
+  config.rope.pairs = config.sliding_rope.pairs = RopePairs::halves;
+  return config;
+}
+
+cuda::KernelText text_of(const ModelConfig& config, WeightType type, int rows, int workers = 132) {
+  const Program program = make_program(config);
+  check_shape(config, program);
+  const Partition partition = make_partition(program, form_of(program, type), card_machine(workers, program));
+  check_weights(partition);
+  return model_text(partition, shape_of(partition, rows, DType::bf16));
+}
+
+// WEFT_UPDATE_GOLDEN=1 writes what it is now.
+TEST(FusedText, IsAsKept) {
+  ModelConfig config = gemma_small();
+  config.architecture = "gemma3";
+  config.qk_norm = true;
+  const std::string text = text_of(config, WeightType::q4_1, 2, 4).instances, path = WEFT_GOLDEN "/step_of_gemma3.txt";
+  if (std::getenv("WEFT_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
+  std::ostringstream kept;
+  kept << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text, kept.str());
+}
+
+TEST(FusedText, IsTheSameForTheSamePartition) {
+  EXPECT_EQ(text_of(llama_8b(), WeightType::bf16, 1), text_of(llama_8b(), WeightType::bf16, 1));
+  EXPECT_NE(text_of(llama_8b(), WeightType::bf16, 1).hash(), text_of(llama_8b(), WeightType::bf16, 1, 131).hash());
+}
+
+std::string table() {
+  std::string lines;
+  std::ifstream table(WEFT_KERNEL_RESOURCES);
+  for (std::string line; std::getline(table, line);)
+    if (line.starts_with("sm_90a")) lines += line + "\n";
+  return lines;
+}
 
 TEST(FusedText, TakesTheResourcesOfTheTable) {
   const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
   if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried << "; " << search.remedy;
   if (search.compiler->version != "NVRTC 12.9")
     GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
-  std::string taken, expected;
+  std::string taken;
+  const auto compile = [&](const cuda::KernelText& text, const std::string& of) {
+    weft::testing::count_cubin();
+    const jit::Built built =
+        jit::build({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target("sm_90a")});
+    for (const jit::KernelResources& kernel : jit::kernel_resources(built.bytes)) {
+      EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
+      taken += fmt::format("sm_90a {}{} {} {}\n", kernel.name, of, kernel.registers, kernel.stack_bytes);
+    }
+  };
   std::vector<DeepLinearOptions> all{{.n = 4096, .edge = EdgeForm::counter}, {.n = 2048}};
   for (const WeightType type :
        {WeightType::bf16, WeightType::q8_0, WeightType::q4_0, WeightType::q4_1, WeightType::q4_g128})
     for (const int rows : {1, 8}) all.push_back({.n = 4096, .type = type, .rows = rows});
   for (DeepLinearOptions& options : all) {
     options.workers = 132;
-    weft::testing::count_cubin();
-    const cuda::KernelText text = deep_linear_text(options);
-    const jit::Built built =
-        jit::build({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target("sm_90a")});
-    for (const jit::KernelResources& kernel : jit::kernel_resources(built.bytes)) {
-      EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
-      EXPECT_EQ(kernel.stack_bytes, 0) << kernel.name << " keeps registers in memory";
-      taken += fmt::format("sm_90a {} {} {}\n", kernel.name, kernel.registers, kernel.stack_bytes);
-    }
+    compile(deep_linear_text(options), "");
   }
-  std::ifstream table(WEFT_KERNEL_RESOURCES);
-  for (std::string line; std::getline(table, line);)
-    if (line.starts_with("sm_90a")) expected += line + "\n";
-  EXPECT_EQ(taken, expected) << "the table's lines:\n" << taken;
+  for (const ModelConfig& config : {llama_8b(), qwen3_8b(), gemma3_4b()})
+    for (const int rows : {1, 8}) compile(text_of(config, WeightType::bf16, rows), "/" + config.architecture + "/BF16");
+  for (const WeightType type : {WeightType::q8_0, WeightType::q4_0, WeightType::q4_1, WeightType::q4_g128})
+    compile(text_of(llama_8b(), type, 1), fmt::format("/llama/{}", weft::to_string(type)));
+  EXPECT_EQ(taken, table()) << "the table's lines:\n" << taken;
 }
 
 }  // namespace
