@@ -23,6 +23,9 @@ std::vector<std::pair<std::string, std::string>> bad_values(const TempFolder& fo
           {"WEFT_RECORD", file + "/calls"},
           {"WEFT_TRACE", folder.path("")},
           {"WEFT_TRACE", folder.path("none/trace.json")},
+          {"WEFT_STEP_LIMIT_MS", "-1"},
+          {"WEFT_STEP_LIMIT_MS", "2s"},
+          {"WEFT_STEP_LIMIT_MS", "600001"},
           {"WEFT_LOG", "loud"}};
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "forward_errors.h"
+#include "jit/cuda/runtime.h"
 
 namespace weft {
 namespace {
@@ -21,6 +22,10 @@ constexpr double kMeanError = 0.025;
 
 class CardFused : public ::testing::Test {
  protected:
+  void SetUp() override {
+    const std::string architecture = cuda::cards().architecture(Device::cuda(0));
+    if (architecture != "sm_90a") GTEST_SKIP() << "the fused step is for sm_90a; this card runs " << architecture;
+  }
   std::string write(const RandomModelOptions& options) {
     const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
     random_model(options).write(path);
@@ -80,14 +85,21 @@ TEST_F(CardFused, GivesTheSameBitsAgainAndBesideOtherRows) {
   }
 }
 
+// For tools under which a run takes hundreds of times longer (tools/sanitize_card.sh).
+class CardOnceFused : public CardFused {};
+TEST_F(CardOnceFused, AFewStepsOfAModelAgreeWithTheReference) {
+  RandomModelOptions options = testing::small_model("llama");
+  options.weights = GgufWriter::kQ4_1;
+  EXPECT_LE(errors_on_card(write(options), random_ids(5, 3), 3, {.step = StepForm::fused}).mean, kMeanError);
+}
+
 // As servers run: prompts by layers, tokens fused, on one cache.
 TEST_F(CardFused, GoesOnWhereLayeredStepsEnded) {
   const std::string path = write({.weights = GgufWriter::kQ4_1, .hidden_size = 256, .intermediate_size = 512});
   EXPECT_LE(errors_on_card(path, random_ids(40, 3), 21, {.step = StepForm::automatic}).mean, kMeanError);
-  const ForwardPass forward(ModelFile(path), {.device = Device::cuda(0), .max_tokens = 64});
-  EXPECT_TRUE(forward.step_form() == "steps of up to 8 rows fused, others layered" ||
-              forward.step_form().find("layered: the fused step: required code for ") == 0)
-      << forward.step_form();
+  const ModelFile file(path);
+  const ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 64});
+  EXPECT_EQ(forward.step_form(), "steps of up to 8 rows fused, others layered");
 }
 
 }  // namespace
