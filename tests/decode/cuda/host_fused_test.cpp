@@ -293,9 +293,19 @@ TEST_F(FusedRefusals, NameWhatTheCardLacks) {
   EXPECT_EQ(form(path_), "layered: " + why);
   testing::host_ctas_of_multiprocessor = 2;
 
+  // Once for one row, and of more rows when such a step comes: again and again, until they are free.
   const ModelFile file(path_);
+  ForwardPass forward(file, options());
+  const Ids ids = random_ids(8, 1);
+  const auto sequence = forward.add_sequence();
+  testing::host_ctas_of_multiprocessor = 0;
+  for (int i = 0; i < 2; ++i) expect_says(error_of([&] { forward.run({{.sequence = sequence, .tokens = ids}}); }), why);
+  testing::host_ctas_of_multiprocessor = 2;
+  forward.run({{.sequence = sequence, .tokens = ids}});
+  EXPECT_EQ(forward.length(sequence), 8);
+
   testing::host_most_bytes = 60'000;  // the weights of this model are more, its pages less
-  expect_says(error_of([&] { const ForwardPass forward(file, options()); }), "out_of_memory: a workspace of ");
+  expect_says(error_of([&] { const ForwardPass other(file, options()); }), "out_of_memory: a workspace of ");
   testing::host_most_bytes = std::numeric_limits<size_t>::max();
   driver().free_bytes = 1 << 20;
   const std::string no_room = form(path_);

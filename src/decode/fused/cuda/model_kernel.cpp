@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "base/env.h"
@@ -73,15 +74,15 @@ ModelKernel::Variant& ModelKernel::variant_of(int64_t rows) {
   if (found) return *found;
   const int most = 1 << variant_index(rows);
   const ModelShape shape = shape_of(partition_, most, kv_dtype_of(options_));
-  found.emplace(Variant{.shape = shape, .text = model_text(partition_, shape)});
-  found->kernel = &runtime_.load(device_, found->text);
+  Variant made{.shape = shape, .text = model_text(partition_, shape)};
+  made.kernel = &runtime_.load(device_, made.text);
   const int workers = partition_.machine.workers;
-  const int at_once = runtime_.ctas_per_multiprocessor(*found->kernel, found->text.grid(workers)) *
-                      runtime_.num_multiprocessors(device_);
+  const int at_once =
+      runtime_.ctas_per_multiprocessor(*made.kernel, made.text.grid(workers)) * runtime_.num_multiprocessors(device_);
   check(at_once >= workers, ErrorCode::unsupported,
         "the fused step: required {} CTAs at once, supported by {} are {}, missing {}", workers, to_string(device_),
         at_once, workers - at_once);
-  return *found;
+  return found.emplace(std::move(made));
 }
 
 void ModelKernel::load_all() {
