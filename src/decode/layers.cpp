@@ -60,13 +60,14 @@ MadeLayers make_layers(const ModelConfig& config, ModelSources sources, const Fo
   std::unique_ptr<Layers> layered = make_layered(config, sources, options, sequences);
   if (const std::string why = fused::why_no_room(sources, options); !why.empty())
     return {std::move(layered), "layered: " + why};
-  std::unique_ptr<Layers> fused;
+  std::unique_ptr<Layers> few;
   try {
-    fused = fused::make_fused_layers(config, sources, options, sequences);
-  } catch (const Error& error) {  // what is seen where weights are read, or memory is taken
+    few = fused::make_fused_layers(config, sources, options, sequences);
+  } catch (const Error& error) {                          // what is seen where weights are read, or memory is taken
+    if (error.code() == ErrorCode::device_failed) throw;  // layers would not run either
     return {std::move(layered), "layered: " + fused::reason_of(error)};
   }
-  return {std::make_unique<LayersByRows>(std::move(fused), fused::kMostRows, std::move(layered)),
+  return {std::make_unique<LayersByRows>(std::move(few), fused::kMostRows, std::move(layered)),
           fmt::format("steps of up to {} rows fused, others layered", fused::kMostRows)};
 }
 
