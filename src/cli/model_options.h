@@ -21,8 +21,8 @@ struct ModelOptions {
 // `context_help`: what --ctx 0 stands for.
 void add_model_options(Verb& verb, ModelOptions& options,
                        const char* context_help = "2048 or what the text needs, within the model's own");
-// Throws Error(unsupported | invalid_device) for a device that is not there, Error(invalid_argument) for options that do
-// not go together. Before anything is loaded.
+// Throws Error(unsupported | invalid_device) for a device that is not there, Error(invalid_argument) for options that
+// do not go together. Before anything is loaded.
 void check_model_options(const ModelOptions& options);
 // On stderr how steps run and why not otherwise, where the device is a card.
 void say_step_form(const std::string& device, std::string_view form);

@@ -1,4 +1,5 @@
-// Elements of a file of a matrix or a tensor for `weft sparse`: each place once, or what is said of those that are twice.
+// Elements of a file of a matrix or a tensor for `weft sparse`: each place once, or what is said of those that are
+// twice.
 #pragma once
 
 #include <string>

@@ -17,8 +17,8 @@
 namespace weft::cli {
 namespace {
 
-// A file may say any number of rows, or of relations, and conversions make an array over all of them: what a run takes at
-// least is compared with the memory before they do.
+// A file may say any number of rows, or of relations, and conversions make an array over all of them: what a run takes
+// at least is compared with the memory before they do.
 void check_rows_fit(const sparse::Stage1& program, const std::string& root, int64_t num_rows,
                     const MatrixReading& reading) {
   const loop::Expr& length = program.axis(root).length;

@@ -195,8 +195,8 @@ TEST(Barriers, AreThoseThatEveryIterationNeeds) {
 )");
 }
 
-// What an iteration leaves pending for the next one is known before it is asked what stands behind the loop: the barrier
-// within the last iteration is behind its read of x.
+// What an iteration leaves pending for the next one is known before it is asked what stands behind the loop: the
+// barrier within the last iteration is behind its read of x.
 TEST(Barriers, AreNotRepeatedBehindALoop) {
   RandomSteps random(3140);
   const std::string text = to_text(Barriers(kShared).placed(random.steps(1)));

@@ -1,4 +1,5 @@
-// Schedules that once broke a promise of the compiler's own: each is refused by name, or computes what its program says.
+// Schedules that once broke a promise of the compiler's own: each is refused by name, or computes what its program
+// says.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

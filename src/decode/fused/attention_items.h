@@ -54,8 +54,8 @@ struct AttentionItems {
 };
 
 // window: tokens that a row sees, its own included; 0: all. What a step says of pages that its requests share is not
-// asked: each reads its own pages, and a row has the bits that it has alone. Throws Error(unsupported) for a step of more
-// than kMostRows rows, and what plans throw.
+// asked: each reads its own pages, and a row has the bits that it has alone. Throws Error(unsupported) for a step of
+// more than kMostRows rows, and what plans throw.
 AttentionItems attention_items(const Partition& partition, const Step& step, int window);
 
 }  // namespace weft::decode::fused

@@ -112,7 +112,8 @@ class RingProducer {
   }
 
  private:
-  // Entries in their order: the next one, the oldest that nobody has seen land, the oldest that is not known to be free.
+  // Entries in their order: the next one, the oldest that nobody has seen land, the oldest that is not known to be
+  // free.
   struct Position {
     int number = 0, entry = 0;
     u32 parity = 0;

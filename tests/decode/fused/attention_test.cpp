@@ -173,8 +173,8 @@ AttentionItems planned_items(const AttentionShape& shape, const Step& step, int 
   return attention_items(partition, step, shape.window);
 }
 
-// A step in the machine's memory: pages anywhere in a pool, of which all that no row sees is NaN, and cells that hold an
-// older phase.
+// A step in the machine's memory: pages anywhere in a pool, of which all that no row sees is NaN, and cells that hold
+// an older phase.
 class OnCard {
  public:
   explicit OnCard(const AttentionData& data, bool heads_first = false, bool is_planned = false)

@@ -18,8 +18,8 @@ namespace weft::testing {
 using namespace weft::decode;
 using namespace weft::decode::fused;
 
-// Small rings and chunks, so that small models go round them; x_bytes hold the tiles of a head of 96 columns, so that wider
-// matrices have panels.
+// Small rings and chunks, so that small models go round them; x_bytes hold the tiles of a head of 96 columns, so that
+// wider matrices have panels.
 inline Machine small_machine(int workers, EdgeForm edge = EdgeForm::counter) {
   return {.workers = workers,
           .ring_bytes = 40 << 10,

@@ -1,5 +1,5 @@
-// Random expressions as code have the value that a plain evaluator gives, also where they divide by 0: a thousand a file
-// of the host's compiler, in programs of a few. A loop of fifty of them takes it minutes.
+// Random expressions as code have the value that a plain evaluator gives, also where they divide by 0: a thousand a
+// file of the host's compiler, in programs of a few. A loop of fifty of them takes it minutes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

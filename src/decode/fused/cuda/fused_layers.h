@@ -20,8 +20,8 @@ std::string why_not_fused(const ModelConfig& config, const ModelSources& sources
 std::string why_no_room(const ModelSources& sources, const ForwardOptions& options);
 
 // Throws Error(unsupported), by name, for what check_fused.h says, for fewer multiprocessors free than the card has and
-// for scales that are not finite, and Error(out_of_memory), naming the bytes. From `run`: Error(unsupported) for steps of
-// more than kMostRows rows or of invariant ones, Error(device_failed) where a wait gave up; the next step is right.
+// for scales that are not finite, and Error(out_of_memory), naming the bytes. From `run`: Error(unsupported) for steps
+// of more than kMostRows rows or of invariant ones, Error(device_failed) where a wait gave up; the next step is right.
 std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, const ModelSources& sources,
                                           const ForwardOptions& options, const Sequences& sequences);
 

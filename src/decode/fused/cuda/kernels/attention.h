@@ -14,10 +14,10 @@
 // Heads come from other CTAs, a trip to memory for as many as a warp makes at once: so all warps share them, whether
 // they have items or not.
 //
-// What the item's rows bring themselves is in no cache yet: these keys and values are heads of the round too, rounded as
-// the cache does, and those of the item's own rows are stored into the cache. Rows of the entry that hold no key are not
-// read, as 0 times a value that is NaN would be: a lane that would read one reads another, which is hidden. Queries that
-// are none repeat the last one, and give scores that nobody reads.
+// What the item's rows bring themselves is in no cache yet: these keys and values are heads of the round too, rounded
+// as the cache does, and those of the item's own rows are stored into the cache. Rows of the entry that hold no key are
+// not read, as 0 times a value that is NaN would be: a lane that would read one reads another, which is hidden. Queries
+// that are none repeat the last one, and give scores that nobody reads.
 //
 // A row's bits follow from its own keys and from where the item begins, not from the rows beside it, nor from values
 // that it does not see, whatever these are.
