@@ -197,6 +197,7 @@ class ChatTemplate {
 // fused      the whole step as one kernel, of 8 rows at most; inputs of more rows go through in steps of 8
 // automatic  ("auto") steps of up to 8 rows fused and all others layered, where the card has the kernel and room for
 //            both forms of the weights; else layered
+// Which of them is faster depends on model and context (docs/kernels/decode.md), so fused steps are for who asks.
 enum class StepForm : uint8_t { automatic, layered, fused };
 std::string_view to_string(StepForm form);              // "auto", "layered", "fused"
 StepForm step_form_from_string(std::string_view name);  // throws Error(invalid_argument)
@@ -211,7 +212,7 @@ struct ForwardOptions {
   std::optional<DType> kv_dtype = {};  // default: fp32 for exact, else bf16; int8 with fast alone
   PlanMode plan_mode = PlanMode::balanced;
   int fixed_split_size = 0;  // with PlanMode::fixed_split
-  StepForm step = StepForm::automatic;
+  StepForm step = StepForm::layered;
   bool levels = true;          // what sequences share is read once for all of them, where that pays
   WorkerTeam* team = nullptr;  // default: the shared team
   std::function<void(double fraction)> on_load = {};

@@ -49,10 +49,10 @@ struct BenchOptions {
   std::string study = "deep-linear";  // decode
   std::string weights = "bf16";       // decode; model with a shape: their type (random_weights.h)
   std::string precision = "default";
-  std::string step = "auto";  // model, on a card: auto, layered or fused
-  std::string data;           // sparse: a folder of matrices; "": only generated ones
-  float seconds = 10;         // sparse-tune: for each matrix, most of them for the search
-  int features = 64;          // sparse-tune: of a row
+  std::string step = "layered";  // model, on a card: auto, layered or fused
+  std::string data;              // sparse: a folder of matrices; "": only generated ones
+  float seconds = 10;            // sparse-tune: for each matrix, most of them for the search
+  int features = 64;             // sparse-tune: of a row
   std::function<std::string(const std::string& path)> read_file;    // serve: a trace, unpacked
   std::function<sparse::Coo(const std::string& path)> read_matrix;  // of that folder
   std::function<sparse::CooTensor(const std::string& path)> read_tensor;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "cli/device.h"
 #include "cli/progress.h"
+#include "decode/forward.h"
 
 namespace weft::cli {
 
@@ -36,7 +37,8 @@ void check_model_options(const ModelOptions& options) {
 }
 
 void say_step_form(const std::string& device, std::string_view form) {
-  if (device_of(device).kind == DeviceKind::cuda) std::fputs(fmt::format("weft: steps: {}\n", form).c_str(), stderr);
+  if (device_of(device).kind == DeviceKind::cuda && form != decode::kLayeredAsAsked)
+    std::fputs(fmt::format("weft: steps: {}\n", form).c_str(), stderr);
 }
 
 int64_t choose_context(const ModelConfig& config, const ModelOptions& options, int64_t wanted) {

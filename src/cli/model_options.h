@@ -15,7 +15,7 @@ struct ModelOptions {
   std::string model;
   int threads = 0;
   int64_t ctx = 0;
-  std::string kv_dtype = "auto", device = "cpu", precision = "default", step = "auto";
+  std::string kv_dtype = "auto", device = "cpu", precision = "default", step = "layered";
   bool invariant = false;
 };
 // `context_help`: what --ctx 0 stands for.

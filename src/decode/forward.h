@@ -22,6 +22,9 @@ struct StepSeconds {
   double enqueue = 0;  // layers, or their graph; of a CPU all of the work
   double wait = 0;     // until logits are there
 };
+// ForwardPass::step_form() where nothing else was asked for.
+inline constexpr std::string_view kLayeredAsAsked = "layered: as asked";
+
 struct StepProbe {
   // Of the last step that ran.
   static const StepSeconds& last(const ForwardPass& forward);

@@ -54,7 +54,7 @@ MadeLayers make_layers(const ModelConfig& config, ModelSources sources, const Fo
   ensure_weights(make_program(config), sources);
   if (options.step == StepForm::fused) return {fused::make_fused_layers(config, sources, options, sequences), "fused"};
   if (options.step == StepForm::layered)
-    return {make_layered(config, std::move(sources), options, sequences), "layered: as asked"};
+    return {make_layered(config, std::move(sources), options, sequences), std::string(kLayeredAsAsked)};
   if (const std::string why = fused::why_not_fused(config, sources, options); !why.empty())
     return {make_layered(config, std::move(sources), options, sequences), "layered: " + why};
   std::unique_ptr<Layers> layered = make_layered(config, sources, options, sequences);

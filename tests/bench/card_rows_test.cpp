@@ -101,6 +101,7 @@ TEST_F(CardRows, OfAModelStandBesideItsNodesAndBytes) {
   EXPECT_EQ(rows_.of("decode batch1 ctx1024"),
             (List{"speed tok/s", "step us", "step by bound x", "host: plan us", "host: upload us",
                   "host: graph launch us", "host: wait us", "graph, one after another us"}));
+  EXPECT_EQ(rows_.of("decode batch8 ctx1024"), (List{"step us", "without keys and values, by one row's x"}));
 }
 
 TEST_F(CardRows, OfADeepLinearNetworkStandBesideReads) {

@@ -5,11 +5,12 @@
 namespace weft::cli {
 namespace {
 
-TEST(StepForm, IsSaidOnceAndOnACardAlone) {
+TEST(StepForm, IsSaidOnACardAloneAndWhereItWasAskedFor) {
   ::testing::internal::CaptureStderr();
   say_step_form("cpu", "layered");
   say_step_form("cuda:1", "layered: as asked");
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "weft: steps: layered: as asked\n");
+  say_step_form("cuda:1", "fused");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "weft: steps: fused\n");
 }
 
 }  // namespace

@@ -136,7 +136,10 @@ void measure_rows(ForwardPass& forward, const std::string& name, int context, Ca
         },
         20, 0.3);
     const double own_s = step.median_s - static_cast<double>(rows) * kv_s;
-    if (rows == 1) alone_s = own_s;
+    if (rows == 1) {
+      alone_s = own_s;
+      continue;
+    }
     const std::string row = fmt::format("{} decode batch{} ctx{}", name, rows, context);
     report.add({"model", row, "step", step.median_s * 1e6, "us"});
     report.add({"model", row, "without keys and values, by one row's", own_s / alone_s, "x"});

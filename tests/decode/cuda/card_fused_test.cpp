@@ -98,7 +98,7 @@ TEST_F(CardFused, GoesOnWhereLayeredStepsEnded) {
   const std::string path = write({.weights = GgufWriter::kQ4_1, .hidden_size = 256, .intermediate_size = 512});
   EXPECT_LE(errors_on_card(path, random_ids(40, 3), 21, {.step = StepForm::automatic}).mean, kMeanError);
   const ModelFile file(path);
-  const ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 64});
+  const ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 64, .step = StepForm::automatic});
   EXPECT_EQ(forward.step_form(), "steps of up to 8 rows fused, others layered");
 }
 

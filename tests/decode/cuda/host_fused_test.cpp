@@ -199,6 +199,7 @@ class FusedRefusals : public FusedLlama {
   static std::string form(const std::string& path, ForwardOptions of = {}) {
     of.device = Device::cuda(0);
     of.max_tokens = 64;
+    of.step = StepForm::automatic;
     return ForwardPass(ModelFile(path), of).step_form();
   }
   std::string refusal(const RandomModelOptions& model) { return refusal(write(model)); }
@@ -220,7 +221,9 @@ TEST_F(FusedRefusals, NameWhatOptionsRequire) {
   const ModelFile file(path_);
   expect_says(error_of([&] { const ForwardPass on_cpu(file, {.step = StepForm::fused}); }),
               "unsupported: the fused step: required device cpu; supported are cards");
-  EXPECT_EQ(ForwardPass(file, {}).step_form().find("layered: the fused step: required device cpu"), 0u);
+  EXPECT_EQ(
+      ForwardPass(file, {.step = StepForm::automatic}).step_form().find("layered: the fused step: required device cpu"),
+      0u);
   ForwardPass forward(file, options());
   const Ids ids{1};
   const auto sequence = forward.add_sequence();
