@@ -229,6 +229,7 @@ void ModelKernel::start_trace() {
 }
 
 std::vector<uint64_t> ModelKernel::read_trace() {
+  args_.trace = nullptr;
   std::vector<uint64_t> stamps(trace_.bytes() / sizeof(uint64_t));
   runtime_.read(device_, trace_.data(), stamps.data(), static_cast<int64_t>(trace_.bytes()), stream_);
   const size_t workers = static_cast<size_t>(num_workers()), phases = partition_.phases.all.size();

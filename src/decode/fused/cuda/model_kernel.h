@@ -37,7 +37,7 @@ class ModelKernel {
   void launch(const Step& step);
   float* logits() const { return static_cast<float*>(logits_.data()); }
 
-  // Launches from here on leave their times; of the last one, by phases and workers: [phases, workers, kNumStamps], in
+  // Launches leave their times until they are read: those of the last one, by phases and workers: [phases, workers, kNumStamps], in
   // nanoseconds. Waits for the stream.
   void start_trace();
   std::vector<uint64_t> read_trace();
