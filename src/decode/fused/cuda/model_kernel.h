@@ -37,8 +37,8 @@ class ModelKernel {
   void launch(const Step& step);
   float* logits() const { return static_cast<float*>(logits_.data()); }
 
-  // Launches leave their times until they are read: those of the last one, by phases and workers: [phases, workers, kNumStamps], in
-  // nanoseconds. Waits for the stream.
+  // Launches leave their times until they are read: those of the last one, by phases and workers: [phases, workers,
+  // kNumStamps], in nanoseconds. Waits for the stream.
   void start_trace();
   std::vector<uint64_t> read_trace();
   const Phases& phases() const { return partition_.phases; }
