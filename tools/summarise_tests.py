@@ -74,13 +74,14 @@ def summarise(folder):
 def main():
     totals, lines, names, waiting = summarise(pathlib.Path(sys.argv[1]))
     print("\n".join(lines))
-    for key in ("failed", "skipped"):
-        for name in names[key]:
-            print(f"{key}: {name}")
+    for name in names["skipped"]:
+        print(f"skipped: {name}")
     if waiting:
         print(f"{len(waiting)} tests need the model: make test-model")
         for name in waiting:
             print(f"skipped: {name}")
+    for name in names["failed"]:  # at the end, where a log that was cut still has them
+        print(f"failed: {name}")
     print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")
     return 1 if totals["failed"] or not totals["passed"] else 0
 
