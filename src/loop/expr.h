@@ -152,5 +152,7 @@ bool keeps_failures(const Expr& from, const Expr& to);
 
 // What the text form writes of it; loop/parse.h reads it again.
 std::string to_text(const Expr& e);
+// The same for messages: of a division that may fail, the division alone.
+std::string to_words(const Expr& e);
 
 }  // namespace weft::loop

@@ -86,7 +86,7 @@ int64_t Interpreter::divide(const Expr& e) {
   const int64_t a = integer(e->operands[0]), b = integer(e->operands[1]);
   if (can_divide(e->op, a, b)) return divided(e->op, a, b);
   check(e->failure != nullptr && failed_ != nullptr, ErrorCode::invalid_argument, "{}: {} is divided by {}{}",
-        to_text(e), a, b, b == 0 ? "" : ", which does not fit 64 bits");
+        to_words(e), a, b, b == 0 ? "" : ", which does not fit 64 bits");
   std::vector<int64_t> at;
   for (size_t i = 2; i < e->operands.size(); ++i) at.push_back(integer(e->operands[i]));
   at.push_back(b == 0 ? 0 : 1);
@@ -127,7 +127,7 @@ int64_t Interpreter::integer(const Expr& e) {
     case Op::select: return integer(condition(x[0]) ? x[1] : x[2]);
     case Op::find:
     case Op::upper_bound: return search(e);
-    default: ensure(false, "interpreter: '{}' is no integer", to_text(e));
+    default: ensure(false, "interpreter: '{}' is no integer", to_words(e));
   }
   return 0;
 }
@@ -161,7 +161,7 @@ double Interpreter::real(const Expr& e) {
     case Op::square_root: return std::sqrt(real(x[0]));
     case Op::to_real: return static_cast<double>(integer(x[0]));
     case Op::select: return real(condition(x[0]) ? x[1] : x[2]);
-    default: ensure(false, "interpreter: '{}' is no real", to_text(e));
+    default: ensure(false, "interpreter: '{}' is no real", to_words(e));
   }
   return 0;
 }
@@ -198,7 +198,7 @@ bool Interpreter::condition(const Expr& e) {
         return compare(e->op, integer(x[0]), integer(x[1]));
       return compare(e->op, real(x[0]), real(x[1]));
     case Op::select: return condition(condition(x[0]) ? x[1] : x[2]);
-    default: ensure(false, "interpreter: '{}' is no condition", to_text(e));
+    default: ensure(false, "interpreter: '{}' is no condition", to_words(e));
   }
   return false;
 }

@@ -127,7 +127,7 @@ class ExprParser {
     for (const Expr& index : indices)
       if (index->type != Type::integer)
         line_.fail_at(column,
-                      fmt::format("'{}' is accessed with an index that is no integer: {}", name, to_text(index)));
+                      fmt::format("'{}' is accessed with an index that is no integer: {}", name, to_words(index)));
   }
 
   Expr parse_call(size_t column, const NamedFunction& function) {
@@ -209,14 +209,14 @@ Expr parse_expr(Cursor& line, const Symbols& symbols) { return ExprParser(line, 
 Expr parse_integer(Cursor& line, const Symbols& symbols) {
   const size_t column = line.column();
   Expr e = parse_expr(line, symbols);
-  if (e->type != Type::integer) line.fail_at(column, fmt::format("an integer is expected here, not {}", to_text(e)));
+  if (e->type != Type::integer) line.fail_at(column, fmt::format("an integer is expected here, not {}", to_words(e)));
   return e;
 }
 
 Expr parse_condition(Cursor& line, const Symbols& symbols) {
   const size_t column = line.column();
   Expr e = parse_expr(line, symbols);
-  if (e->type != Type::boolean) line.fail_at(column, fmt::format("a condition is expected here, not {}", to_text(e)));
+  if (e->type != Type::boolean) line.fail_at(column, fmt::format("a condition is expected here, not {}", to_words(e)));
   return e;
 }
 

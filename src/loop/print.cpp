@@ -12,21 +12,12 @@
 namespace weft::loop {
 namespace {
 
-std::string texts_of(const std::vector<Expr>& list) {
-  return joined(list, [](const Expr& e) { return to_text(e); });
-}
-
 std::string real_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".e") == text.npos) text += ".0";
   return text;
-}
-
-std::string operand_text(const Expr& e, int precedence) {
-  const std::string text = to_text(e);
-  return precedence_of(*e) < precedence ? "(" + text + ")" : text;
 }
 
 }  // namespace
@@ -44,43 +35,65 @@ int precedence_of(const Node& node) {
 
 namespace {
 
-// checked(X[i] // Y[i], add("X[i] // Y[i]", i in I), i)
-std::string text_of_checked(const Expr& e) {
-  const auto& x = e->operands;
-  const Failure& failure = *e->failure;
-  std::string text =
-      fmt::format("checked({}, {}(\"{}\"", to_text(operation(e->op, {x[0], x[1]})), failure.writer, failure.division);
-  for (const auto& [iterator, axis] : failure.iterators) text += fmt::format(", {} in {}", iterator, axis);
-  text += ")";
-  for (size_t i = 2; i < x.size(); ++i) text += ", " + to_text(x[i]);
-  return text + ")";
-}
+class ExprPrinter {
+ public:
+  explicit ExprPrinter(bool says_failures) : says_failures_(says_failures) {}
+
+  std::string text(const Expr& e) const {
+    if (e->failure != nullptr) return says_failures_ ? checked(e) : text(division_of(e));
+    switch (e->op) {
+      case Op::integer_literal: return fmt::format("{}", e->integer);
+      case Op::real_literal: return real_text(e->real);
+      case Op::variable: return e->name;
+      case Op::load: return fmt::format("{}[{}]", e->name, list(e->operands));
+      case Op::negate: return "-" + operand(e->operands[0], kPostfixPrecedence);
+      case Op::logical_not: return "not " + operand(e->operands[0], kNotPrecedence);
+      default: break;
+    }
+    for (const InfixOperator& op : kInfixOperators)
+      if (op.op == e->op)
+        return fmt::format("{} {} {}", operand(e->operands[0], op.precedence), op.symbol,
+                           operand(e->operands[1], op.precedence + 1));
+    std::string_view function;
+    for (const NamedFunction& f : kNamedFunctions)
+      if (f.op == e->op) function = f.name;
+    if (!is_search(e->op)) return fmt::format("{}({})", function, list(e->operands));
+    const std::vector<Expr> start(e->operands.begin(), e->operands.end() - 2);
+    return fmt::format("{}({}[{}], {}, {})", function, e->name, list(start), text(*(e->operands.end() - 2)),
+                       text(e->operands.back()));
+  }
+
+  std::string list(const std::vector<Expr>& all) const {
+    return joined(all, [this](const Expr& e) { return text(e); });
+  }
+
+ private:
+  static Expr division_of(const Expr& e) { return operation(e->op, {e->operands[0], e->operands[1]}); }
+
+  std::string operand(const Expr& e, int precedence) const {
+    const Expr shown = e->failure != nullptr && !says_failures_ ? division_of(e) : e;
+    return precedence_of(*shown) < precedence ? "(" + text(shown) + ")" : text(shown);
+  }
+
+  // checked(X[i] // Y[i], add("X[i] // Y[i]", i in I), i)
+  std::string checked(const Expr& e) const {
+    const Failure& failure = *e->failure;
+    std::string said = fmt::format("checked({}, {}(\"{}\"", text(division_of(e)), failure.writer, failure.division);
+    for (const auto& [iterator, axis] : failure.iterators) said += fmt::format(", {} in {}", iterator, axis);
+    said += ")";
+    for (size_t i = 2; i < e->operands.size(); ++i) said += ", " + text(e->operands[i]);
+    return said + ")";
+  }
+
+  bool says_failures_;
+};
+
+std::string texts_of(const std::vector<Expr>& list) { return ExprPrinter(true).list(list); }
 
 }  // namespace
 
-std::string to_text(const Expr& e) {
-  if (e->failure != nullptr) return text_of_checked(e);
-  switch (e->op) {
-    case Op::integer_literal: return fmt::format("{}", e->integer);
-    case Op::real_literal: return real_text(e->real);
-    case Op::variable: return e->name;
-    case Op::load: return fmt::format("{}[{}]", e->name, texts_of(e->operands));
-    case Op::negate: return "-" + operand_text(e->operands[0], kPostfixPrecedence);
-    case Op::logical_not: return "not " + operand_text(e->operands[0], kNotPrecedence);
-    default: break;
-  }
-  for (const InfixOperator& op : kInfixOperators)
-    if (op.op == e->op)
-      return fmt::format("{} {} {}", operand_text(e->operands[0], op.precedence), op.symbol,
-                         operand_text(e->operands[1], op.precedence + 1));
-  std::string_view function;
-  for (const NamedFunction& f : kNamedFunctions)
-    if (f.op == e->op) function = f.name;
-  if (!is_search(e->op)) return fmt::format("{}({})", function, texts_of(e->operands));
-  const std::vector<Expr> start(e->operands.begin(), e->operands.end() - 2);
-  return fmt::format("{}({}[{}], {}, {})", function, e->name, texts_of(start), to_text(*(e->operands.end() - 2)),
-                     to_text(e->operands.back()));
-}
+std::string to_text(const Expr& e) { return ExprPrinter(true).text(e); }
+std::string to_words(const Expr& e) { return ExprPrinter(false).text(e); }
 
 namespace {
 

@@ -60,7 +60,7 @@ class Threads {
       kernel_.refuse(stmt.scheduled,
                      "the extent {} of loop '{}' changes while threads run; required: extents of what nothing here "
                      "writes",
-                     to_text(stmt.value), stmt.name);
+                     to_words(stmt.value), stmt.name);
     is_loop ? around_.open(stmt) : around_.push_condition(stmt.value);
     step.steps = steps_of(stmt.body);
     is_loop ? around_.close(stmt) : around_.pop_condition();

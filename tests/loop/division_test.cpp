@@ -71,6 +71,9 @@ constexpr const char* kChecked = "checked(X[i] // a, it(\"X[u] // q\", u in U, v
 TEST(Division, ThatMayFailIsReadBackAsItIsPrinted) {
   const Expr e = divided_in(kChecked);
   EXPECT_EQ(to_text(e), kChecked);
+  // To people the division alone, with the brackets that it needs.
+  EXPECT_EQ(to_words(e), "X[i] // a");
+  EXPECT_EQ(to_words(divided_in(fmt::format("n * {}", kChecked))), "n * (X[i] // a)");
   ASSERT_NE(e->failure, nullptr);
   EXPECT_EQ(*e->failure, (Failure{"it", "", "X[u] // q", {{"u", "U"}, {"v", "V"}}}));
   EXPECT_TRUE((e * 3 + 1)->may_fail);

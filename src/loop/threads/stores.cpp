@@ -20,7 +20,7 @@ void check_stored_once(const Kernel& kernel, const Surroundings& around, const S
       kernel.refuse(
           b.loop->scheduled,
           "'{}' is stored at {} in every iteration of loop '{}', which is bound to {}; required: places of their own",
-          store.name, to_text(store.indices[0]), b.loop->name, b.loop->thread);
+          store.name, to_words(store.indices[0]), b.loop->name, b.loop->thread);
 }
 
 Names axes_of_first(const Kernel& kernel, const Stmt& loop) {

@@ -324,7 +324,7 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
         if (it.kinds[a] == 'R' && loop::uses(index, it.iterators[a]))
           refuse_format(it.name, buffer.name,
                         fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'",
-                                    stmt.name, loop::to_text(index), it.iterators[a]));
+                                    stmt.name, loop::to_words(index), it.iterators[a]));
     const auto same = [&](const Stmt& other) { return other.name == stmt.name; };
     size_t num_loads = 0;
     loop::visit(stmt.value, [&](const Expr& e) {
@@ -341,7 +341,7 @@ void check_gathered(const Stage1& program, const Iteration& it, const SparseBuff
       loop::visit(init.value, [&](const Expr& e) {
         if (e->op == Op::load && e->name == stmt.name && e->operands != stmt.indices)
           refuse_format(it.name, buffer.name,
-                        fmt::format("init reads {}, another element than is written at its point", loop::to_text(e)));
+                        fmt::format("init reads {}, another element than is written at its point", loop::to_words(e)));
       });
     if (it.init.empty() && stmt.value->op != Op::add && !assigned)
       refuse_format(it.name, buffer.name, fmt::format("'{}' has no init, and is no sum", stmt.name));
@@ -389,7 +389,7 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
     if (stores != rules.end() && loop::divides_by_any(e))
       refuse_format(name, buffer_name,
                     fmt::format("format {} also stores places of no element, where {} may divide by 0", stores->name,
-                                loop::to_text(e)));
+                                loop::to_words(e)));
   };
   visit_exprs(it->body, check_divisions);
   std::for_each(it->where.begin(), it->where.end(), check_divisions);
@@ -410,7 +410,7 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
       if (e->op != Op::load || e->name != buffer_name) return;
       if (!(e->operands == places))
         refuse_format(name, buffer_name,
-                      fmt::format("it is read at {}, not at the iterators of its axes", loop::to_text(e)));
+                      fmt::format("it is read at {}, not at the iterators of its axes", loop::to_words(e)));
     });
     const Expr target = loop::load(stmt.name, stmt.indices, loop::type_of(program.buffer(stmt.name).dtype));
     const bool assigned = is_assigned(*it, stmt);

@@ -85,7 +85,7 @@ class IterationLowering {
       Stmt stmt = *level;
       check(!is_init || !have_common(loop::variables_of(stmt.value), reduced), ErrorCode::unsupported,
             "iteration '{}': init runs over '{}', whose extent {} depends on a reduction", it_.name, stmt.name,
-            loop::to_text(stmt.value));
+            loop::to_words(stmt.value));
       if (stmt.kind == Stmt::Kind::loop) {
         stmt.body = std::move(nest);
         nest.clear();
@@ -235,8 +235,8 @@ class IterationLowering {
       const Access target = locate(store.name, store.indices);
       if (target.never)
         fail(ErrorCode::invalid_argument, "{}iteration '{}' writes {}, where '{}' never stores anything: {} is false",
-             place_text(), it_.name, loop::to_text(loop::load(store.name, store.indices, Type::real)), store.name,
-             loop::to_text(target.never));
+             place_text(), it_.name, loop::to_words(loop::load(store.name, store.indices, Type::real)), store.name,
+             loop::to_words(target.never));
       written_ = &store, written_at_ = &target;
       const Expr value = translate(store.value);
       written_ = nullptr, written_at_ = nullptr;

@@ -36,7 +36,7 @@ Stage1 specialise(Stage1 program, const std::map<std::string, int64_t>& values,
       if (!*length) continue;
       const Expr written = std::exchange(*length, loop::substitute(*length, numbers));
       check(!divides_by_zero(*length), ErrorCode::invalid_argument, "set: the length {} of axis '{}' divides by 0: {}",
-            loop::to_text(written), axis.name, loop::to_text(*length));
+            loop::to_words(written), axis.name, loop::to_words(*length));
     }
   }
   for (Iteration& it : program.iterations) {

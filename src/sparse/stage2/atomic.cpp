@@ -20,8 +20,9 @@ void atomic(Stage2& stage, const std::string& name) {
     const Expr target = loop::load(store.name, store.indices, loop::type_of(buffer->dtype));
     if (store.value->op != Op::add || !(store.value->operands[0] == target) ||
         loop::loads_from(store.value->operands[1], store.name))
-      refuse("atomic", name,
-             fmt::format("the block is no sum of the form {} = {} + x", loop::to_text(target), loop::to_text(target)));
+      refuse(
+          "atomic", name,
+          fmt::format("the block is no sum of the form {} = {} + x", loop::to_words(target), loop::to_words(target)));
     store.atomic = true;
     ++sums;
   }

@@ -27,7 +27,7 @@ std::string problem_of_thread_sum(const Stmt& loop, const std::string& thread) {
   look(loop.body);
   if (num_stores != 1)
     return fmt::format("{}threads add up one sum, and {} elements are stored within", is_reduction, num_stores);
-  const std::string target = loop::to_text(loop::load(store->name, store->indices, Type::real));
+  const std::string target = loop::to_words(loop::load(store->name, store->indices, Type::real));
   if (!loop::is_combined(*store))
     return fmt::format("{0}threads add up a sum of the form {1} = {1} + x, or max({1}, x), or min({1}, x)",
                        is_reduction, target);

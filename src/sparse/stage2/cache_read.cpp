@@ -63,7 +63,7 @@ class BlockReads {
     if (access && !(access == e))
       refuse("cache_read", loop_,
              fmt::format("block '{}' reads '{}' at {} and at {}; one place is kept", block_.name, buffer_,
-                         loop::to_text(access), loop::to_text(e)));
+                         loop::to_words(access), loop::to_words(e)));
     Expr here;
     for (const Expr& outer : conditions_) here = here ? loop::operation(Op::logical_and, {here, outer}) : outer;
     if (!access)
@@ -107,7 +107,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     if (e->may_fail)
       refuse("cache_read", name,
              fmt::format("where '{}' is read may divide by 0, also where nothing is read: {}", buffer_name,
-                         loop::to_text(e)));
+                         loop::to_words(e)));
     loop::visit(e, [&](const Expr& node) {
       if (node->op != Op::load && !loop::is_search(node->op)) return;
       visit(found.loop().body, [&](const Stmt& stmt) {
@@ -122,7 +122,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
   const auto check_known = [&](const Expr& condition) {
     if (!is_known(condition))
       refuse("cache_read", name,
-             fmt::format("whether '{}' may be read depends on {}", buffer_name, loop::to_text(condition)));
+             fmt::format("whether '{}' may be read depends on {}", buffer_name, loop::to_words(condition)));
     check_same(condition);
   };
   for (size_t i = found.place + 1; i < found.nest.path.size(); ++i) {
@@ -139,9 +139,9 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     }
     if (shell.kind == Stmt::Kind::loop) {
       if (!loop::is_integer(shell.value))
-        refuse(
-            "cache_read", name,
-            fmt::format("the extent {} of '{}' is no literal; split it first", loop::to_text(shell.value), shell.name));
+        refuse("cache_read", name,
+               fmt::format("the extent {} of '{}' is no literal; split it first", loop::to_words(shell.value),
+                           shell.name));
       extents.push_back(shell.value);
       places.push_back(loop::variable(shell.name));
       shell.reduction = false;

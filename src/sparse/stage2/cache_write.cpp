@@ -38,7 +38,7 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
           reductions.contains(loop.name) && loop::uses(found.nest.without_lets(index), loop.name))
         refuse("cache_write", name,
                fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'", store.name,
-                           loop::to_text(index), loop.name));
+                           loop::to_words(index), loop.name));
   }
   for (const Stmt& stmt : block.body)
     for (const Expr& index : store.indices)
@@ -55,7 +55,7 @@ void cache_write(Stage2& stage, const std::string& name, loop::Scope scope) {
     if (!loop::is_integer(loop.value))
       refuse("cache_write", name,
              fmt::format("the extent {} of '{}'{} is no literal; split it, and keep what the inner loop writes",
-                         loop::to_text(loop.value), loop.name,
+                         loop::to_words(loop.value), loop.name,
                          is_bound ? ", which is bound to " + loop.thread + "," : ""));
     if (const std::string twice = inside.written_twice(store.name, loop.name); !twice.empty())
       refuse("cache_write", name,

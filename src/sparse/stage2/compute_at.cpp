@@ -59,8 +59,8 @@ class Merging {
       if (ours.loop != loop::LoopKind::serial || theirs.loop != loop::LoopKind::serial)
         stop("one of the loops is no serial loop any more; merge before");
       if (!(loop::substitute(ours.value, names) == theirs.value))
-        stop(fmt::format("loop '{}' runs to {}, and loop '{}' to {}", ours.name, loop::to_text(ours.value), theirs.name,
-                         loop::to_text(theirs.value)));
+        stop(fmt::format("loop '{}' runs to {}, and loop '{}' to {}", ours.name, loop::to_words(ours.value),
+                         theirs.name, loop::to_words(theirs.value)));
       names[ours.name] = loop::variable(theirs.name);
       shared_.push_back(theirs.name);
     }

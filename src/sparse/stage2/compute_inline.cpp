@@ -41,7 +41,7 @@ const Stmt& element_of(const Stage2& stage, const Nest& nest) {
     const bool is_place = index->op == Op::variable && variables.erase(index->name) == 1;
     if (!is_place && !loop::is_literal(index, 0))
       stop(block.name, fmt::format("'{}' is written at {}, which is no variable of a loop around it, or stands twice",
-                                   store.name, loop::to_text(index)));
+                                   store.name, loop::to_words(index)));
   }
   if (!variables.empty()) stop(block.name, fmt::format("'{}' is written again and again", store.name));
   return store;

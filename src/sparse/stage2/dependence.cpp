@@ -131,7 +131,7 @@ std::optional<Direction> sign_of_init(const MemoryAccess& a, const MemoryAccess&
 }  // namespace
 
 std::string MemoryAccess::text() const {
-  return buffer + "[" + joined(indices, [](const Expr& e) { return e ? loop::to_text(e) : std::string(":"); }) + "]";
+  return buffer + "[" + joined(indices, [](const Expr& e) { return e ? loop::to_words(e) : std::string(":"); }) + "]";
 }
 
 bool MemoryAccess::is_within(const Stmt& loop) const {

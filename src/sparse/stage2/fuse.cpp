@@ -13,7 +13,7 @@ void fuse(Stage2& stage, const std::string& outer, const std::string& inner, con
   if (loop::uses(b.loop().value, a.variable))
     refuse("fuse", both,
            fmt::format("the extent {} of '{}' depends on '{}'; fuse the axes with sparse_fuse in stage I",
-                       loop::to_text(b.loop().value), b.variable, a.variable));
+                       loop::to_words(b.loop().value), b.variable, a.variable));
   if (a.loop().reduction != b.loop().reduction)
     refuse("fuse", both, "one of them is spatial and the other a reduction");
   // Init runs before reductions: before both of the loops, or within both.

@@ -136,7 +136,7 @@ int64_t literal_extent(const std::string& primitive, const LoopInNest& loop) {
   if (!loop::is_integer(loop.loop().value, &extent))
     refuse(primitive, loop.name,
            fmt::format("its extent {} is no literal; split the loop by a literal first, or specialise the parameter",
-                       loop::to_text(loop.loop().value)));
+                       loop::to_words(loop.loop().value)));
   return extent;
 }
 

@@ -91,8 +91,8 @@ void check_conditions(const Stage2& stage, const Nest& nest, const InsideProof& 
     check(stmt->kind != Stmt::Kind::condition || !have_common(variables(stmt->value), used), ErrorCode::unsupported,
           "block '{}': {} would be accessed where {} does not hold, which depends on a reduction and may be what "
           "keeps it inside; reorder, or leave the points out by conditions on spatial iterators",
-          nest.block().name, loop::to_text(loop::load(access->name, access->operands, Type::real)),
-          loop::to_text(stmt->value));
+          nest.block().name, loop::to_words(loop::load(access->name, access->operands, Type::real)),
+          loop::to_words(stmt->value));
 }
 
 // The first division that may fail in it, as the program says it; empty where there is none.
@@ -195,7 +195,7 @@ Body where_they_run(const Stage2& stage, const Nest& nest, size_t from, const Ar
     check(!is_kept_inside(access) || own.covers(access->name, access->operands), ErrorCode::unsupported,
           "block '{}': {} would be accessed where loops that it is taken out of have no iteration, which may be what "
           "keeps it inside; reorder, or leave the points out by conditions on spatial iterators",
-          nest.block().name, loop::to_text(access));
+          nest.block().name, loop::to_words(access));
   };
   for (const Expr& access : before) check_access(access, proof);
   for (const Expr& access : accesses) check_access(access, proof_asked);

@@ -52,7 +52,7 @@ Expr Padding::target() {
                        conditions.empty() ? "gathered" : "a condition leaves some of it out"));
   if (!has_own_element_each(c->operands))
     refuse("tensorize", found_.name,
-           fmt::format("{} may be the same element at two places of the product", loop::to_text(c)));
+           fmt::format("{} may be the same element at two places of the product", loop::to_words(c)));
   const std::string local = own_memory(c->name, product_.m, product_.n, dtype);
   const Expr element = loop::load(local, {loop::variable(product_.m), loop::variable(product_.n)}, Type::real);
   const Expr is_there = all_hold(conditions);
@@ -114,8 +114,8 @@ void Padding::check_reads(const Expr& value, const std::vector<Expr>& asked) con
     loop::visit(value, [&](const Expr& node) {
       if ((node->op == Op::load && !is_there(node, facts)) || loop::is_search(node->op))
         refuse("tensorize", found_.name,
-               fmt::format("{} may be there only where {}, which another operand is left out by", loop::to_text(node),
-                           loop::to_text(left_out)));
+               fmt::format("{} may be there only where {}, which another operand is left out by", loop::to_words(node),
+                           loop::to_words(left_out)));
     });
   }
 }
@@ -142,8 +142,8 @@ void Padding::check_conditions() const {
                             (divides && (!loop::is_integer(node->operands[1], &divisor) || divisor <= 0));
       if (may_fail)
         refuse("tensorize", found_.name,
-               fmt::format("the condition {} can be asked only where {}", loop::to_text(product_.conditions[i]),
-                           loop::to_text(*other)));
+               fmt::format("the condition {} can be asked only where {}", loop::to_words(product_.conditions[i]),
+                           loop::to_words(*other)));
     });
   }
 }

@@ -129,11 +129,11 @@ Product product_at(const LoopInNest& found) {
     no_product(found, fmt::format("'{}' is added to and multiplied", store.name));
   for (const Expr& condition : product.conditions) {
     if (loop::loads_from(condition, store.name))
-      no_product(found, fmt::format("the condition {} asks for what is added up", loop::to_text(condition)));
+      no_product(found, fmt::format("the condition {} asks for what is added up", loop::to_words(condition)));
     if (used_of(condition, all).size() > 1)
       no_product(found, fmt::format("the condition {} leaves single products out; allowed are conditions of whole rows "
                                     "or columns, which depend on one of the loops",
-                                    loop::to_text(condition)));
+                                    loop::to_words(condition)));
   }
   return product;
 }

@@ -78,7 +78,7 @@ class Reordering {
       const Stmt& loop = after_[d];
       const auto was = std::find_if(before_.begin(), before_.end(), [&](const Stmt& l) { return l.name == loop.name; });
       need(loop.value, d, static_cast<size_t>(was - before_.begin()), between_.size(),
-           fmt::format("the extent {} of '{}'", loop::to_text(loop.value), loop.name));
+           fmt::format("the extent {} of '{}'", loop::to_words(loop.value), loop.name));
     }
   }
 
@@ -99,7 +99,7 @@ class Reordering {
       item.depth = depth;
       const std::string what = is_let ? fmt::format("'{}', which {} uses,", item.shell.name, user)
                                       : fmt::format("the condition {}, which may keep {} inside of its array,",
-                                                    loop::to_text(item.shell.value), user);
+                                                    loop::to_words(item.shell.value), user);
       need(item.shell.value, depth, item.num_around, i, what);
     }
   }

@@ -88,8 +88,8 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
                                    [](const Stmt& stmt) { return stmt.kind == Stmt::Kind::store; }) == 1;
   if (!is_sum || !alone)
     refuse("rfactor", name,
-           fmt::format("block '{}' is no sum of the form {} = {} + x", block.name, loop::to_text(target),
-                       loop::to_text(target)));
+           fmt::format("block '{}' is no sum of the form {} = {} + x", block.name, loop::to_words(target),
+                       loop::to_words(target)));
 
   for (const Expr& index : store.indices) {
     const Expr at = found.nest.without_lets(index);
@@ -98,7 +98,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
           level.kind == Stmt::Kind::loop && level.reduction && loop::uses(at, level.name))
         refuse("rfactor", name,
                fmt::format("'{}' is written at {}, another element in each iteration of the reduction '{}'", store.name,
-                           loop::to_text(index), level.name));
+                           loop::to_words(index), level.name));
     for (const Stmt& stmt : block.body)
       if (stmt.kind == Stmt::Kind::let && loop::uses(index, stmt.name))
         refuse("rfactor", name,
@@ -191,7 +191,7 @@ void rfactor(Stage2& stage, const std::string& name, loop::Scope scope) {
       refuse("rfactor", name,
              fmt::format("'{}' may be added to only where {}, and init of block '{}' runs anyway; use "
                          "decompose_reduction first",
-                         target->name, loop::to_text(added[0].value), found.block));
+                         target->name, loop::to_words(added[0].value), found.block));
     added[0].body = std::move(sums);
     sums = std::move(added);
   }

@@ -182,11 +182,11 @@ void check_failures(const Stage2& stage) {
       if (node->failure == nullptr) return;
       const auto& iterators = node->failure->iterators;
       check(node->operands.size() == iterators.size() + 2, ErrorCode::invalid_argument,
-            "stage II of {}: {} has {} iterators and {} coordinates", stage.name, loop::to_text(node), iterators.size(),
-            node->operands.size() - 2);
+            "stage II of {}: {} has {} iterators and {} coordinates", stage.name, loop::to_words(node),
+            iterators.size(), node->operands.size() - 2);
       for (const auto& [iterator, axis] : iterators)
         check(stage.find_axis(axis) != nullptr, ErrorCode::invalid_argument,
-              "stage II of {}: {}: there is no axis '{}'", stage.name, loop::to_text(node), axis);
+              "stage II of {}: {}: there is no axis '{}'", stage.name, loop::to_words(node), axis);
     });
   });
 }
