@@ -342,11 +342,15 @@ TEST(Decompose, InitThatReadsOtherResultsIsRefused) {
                   }),
                   "init reads S[i, 0], another element than is written at its point", text);
   // Places of other formats' elements would begin with what these have begun with already.
-  expect_contains(refusal([&] {
-                    compile(parse(sums_whose_init_is("      S[i, j] = S[i, j]\n      U[i, j] = 0.0\n")),
-                            "decompose_format(it, A, csr(), bsr(2))\n", Device::cpu(), {.stop_after = "generate"});
-                  }),
-                  "what is added to 'S' has to be 0 there", "");
+  expect_contains(
+      refusal([&] {
+        compile(parse(sums_whose_init_is("      S[i, j] = S[i, j]\n      U[i, j] = 0.0\n")),
+                "decompose_format(it, A, csr(), bsr(2))\n", Device::cpu(), {.stop_after = "generate"});
+      }),
+      "format bsr_2 also stores places whose elements formats before it have: every format begins 'S' with "
+      "what init gives, which would be counted twice there; allowed are an init of 0, or bsr_2 as the first "
+      "format",
+      "");
 }
 
 // ---------------------------------------------------------------- element by element
@@ -472,7 +476,7 @@ TEST(Decompose, SumsInBlocksBehindOthersBeginAtZero) {
     });
   };
   EXPECT_EQ(made("O[i, j] = 0.0", "O[i, j] = 0.0"), "");
-  expect_contains(made("O[i, j] = 0.0", "O[i, j] = 1.0"), "format bsr_4 also stores places of no element", "init");
+  expect_contains(made("O[i, j] = 0.0", "O[i, j] = 1.0"), "every format begins 'O' with what init gives", "init");
   expect_contains(made("A[i, j] * (X", "(A[i, j] + 1.0) * (X"), "format bsr_4 also stores places of no element", "sum");
 }
 

@@ -424,8 +424,7 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
                       stmt.name));
     const Expr element = loop::load(buffer_name, places, loop::type_of(buffer->dtype));
     const bool is_zero = assigned ? vanishes(stmt.value, element)
-                                  : stmt.value->op == Op::add && vanishes(stmt.value->operands[1], element) &&
-                                        (!gathers || begins_at_zero(*it, stmt));
+                                  : stmt.value->op == Op::add && vanishes(stmt.value->operands[1], element);
     for (size_t r = 0; r < rules.size(); ++r) {
       // Results are gathered where elements are: only behind other formats may there be places of theirs.
       if (!stores_zeros(rules[r]) || (gathers && r == 0)) continue;
@@ -440,6 +439,12 @@ void check_rewritable(const Stage1& program, const std::string& name, const std:
         refuse_format(name, buffer_name,
                       fmt::format("{}, where '{}' is 0: what is {} '{}' has to be 0 there, as a product with '{}' is",
                                   what, buffer_name, assigned ? "written to" : "added to", stmt.name, buffer_name));
+      if (gathers && !assigned && !begins_at_zero(*it, stmt))
+        refuse_format(name, buffer_name,
+                      fmt::format("format {0} also stores places whose elements formats before it have: every format "
+                                  "begins '{1}' with what init gives, which would be counted twice there; allowed are "
+                                  "an init of 0, or {0} as the first format",
+                                  rules[r].name, stmt.name));
     }
   }
 }
