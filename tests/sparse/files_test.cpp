@@ -122,6 +122,7 @@ TEST(TextFiles, AreReadByTheEndOfTheirNames) {
   EXPECT_EQ(weights.coo.rows, (Places{0, 1, 1}));
   EXPECT_EQ(weights.coo.cols, (Places{2, 0, 1}));
   EXPECT_TRUE(weights.values.empty());
+  EXPECT_EQ(parse_matrix("w.smtx", "2, 4, 3\n0 1\n3\n2 0\n1\n").coo.cols, weights.coo.cols);
   const MatrixData pairs = parse_matrix("m.tns", "# comment\n1 2 0.5\n\n3 1 -1\n");
   EXPECT_EQ(pairs.coo.num_rows, 3);
   EXPECT_EQ(pairs.coo.rows, (Places{0, 2}));
@@ -142,6 +143,10 @@ TEST(TextFiles, AreReadByTheEndOfTheirNames) {
 TEST(TextFiles, NameWhatIsWrongAndItsLine) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
       {"w.smtx", "2, 4, 3\n0 1 2\n2 0 1\n", "'w.smtx', line 2: indptr ends at 2; the number of elements is 3"},
+      {"w.smtx", "2, 4, 3\n0 1\n2 0 1\n", "'w.smtx', line 2: indptr has 2 numbers; 3 are expected, one more than rows"},
+      {"w.smtx", "2, 4, 3\n\n0\n0 1 3\n2 0 1\n", "line 3: indptr has 1 number; 3 are expected"},
+      {"w.smtx", "2, 4, 3\n0 1 3 3\n2 0 1\n", "line 2: indptr has 4 numbers; 3 are expected"},
+      {"w.smtx", "2, 4, 3\n0 1 3\n2 0\n", "line 4: a column is expected; the file ends early"},
       {"w.smtx", "2, 4, 3\n0 2 1\n", "line 2: an element of indptr is 1; allowed are 2 to 3"},
       {"w.smtx", "2, 4, 2147483647\n0 1 1\n", "the number of elements is 2147483647, and 7 characters follow"},
       {"w.smtx", "1 1 1\n0 1\n0 0\n", "line 3: more follows"},

@@ -26,6 +26,15 @@ std::string unpacked_text(const std::string& path) {
   return read_whole(path);
 }
 
+// An indptr of another length than its line takes numbers of the columns, or gives them some: what is wrong then would
+// be found in a later line. Lists may also be spread over lines, of as many numbers as there should be.
+void check_indptr_line(TextReader& reader, int64_t num_rows, int64_t num_elements) {
+  const int64_t found = reader.words_of_line();
+  if (found > 0 && found != num_rows + 1 && reader.words_of_rest() != num_rows + 1 + num_elements)
+    reader.fail(
+        fmt::format("indptr has {}; {} are expected, one more than rows", counted(found, "number"), num_rows + 1));
+}
+
 Coo parse_smtx(TextReader& reader) {
   Coo coo;
   reader.skip_comments('%');
@@ -36,6 +45,7 @@ Coo parse_smtx(TextReader& reader) {
   if (count > static_cast<int64_t>(reader.num_left()))
     reader.fail(fmt::format("the number of elements is {}, and {} follow", count,
                             counted(static_cast<int64_t>(reader.num_left()), "character")));
+  check_indptr_line(reader, coo.num_rows, count);
   int64_t before = reader.integer("indptr[0]", 0, 0);
   for (int64_t row = 0; row < coo.num_rows; ++row) {
     const int64_t next = reader.integer("an element of indptr", before, count);

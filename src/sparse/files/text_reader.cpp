@@ -19,6 +19,13 @@ std::errc without_plus(std::string_view word, Value* value) {
   return stop == word.data() + word.size() ? error : std::errc::invalid_argument;
 }
 
+int64_t count_words(std::string_view text) {
+  int64_t count = 0;
+  for (size_t at = 0; at < text.size(); ++at)
+    count += !is_space(text[at]) && (at == 0 || is_space(text[at - 1])) ? 1 : 0;
+  return count;
+}
+
 }  // namespace
 
 bool parse_whole(std::string_view word, int64_t* value) { return without_plus(word, value) == std::errc(); }
@@ -74,6 +81,13 @@ void TextReader::skip_comments(char mark) {
     line();
   }
 }
+
+int64_t TextReader::words_of_line() {
+  skip();
+  return count_words(text_.substr(at_, text_.find('\n', at_) - at_));
+}
+
+int64_t TextReader::words_of_rest() const { return count_words(text_.substr(at_)); }
 
 void TextReader::skip() {
   for (; at_ < text_.size() && is_space(text_[at_]); ++at_) line_ += text_[at_] == '\n' ? 1 : 0;

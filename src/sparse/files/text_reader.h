@@ -25,7 +25,10 @@ class TextReader {
   // it is, for messages.
   int64_t integer(std::string_view what, int64_t least, int64_t most);
   double real(std::string_view what);
-  int line_number() const { return line_; }               // of what comes next
+  int line_number() const { return line_; }  // of what comes next
+  // Words that are left of the first line that has some, which comes next; and of the whole file.
+  int64_t words_of_line();
+  int64_t words_of_rest() const;
   size_t num_left() const { return text_.size() - at_; }  // characters
   // An element of the list that is made stands in that line.
   void note_element(int line) {
