@@ -7,7 +7,7 @@
 #include "loop/threads/accesses.h"
 #include "loop/threads/barriers.h"
 #include "loop/threads/cta_exchange.h"
-#include "loop/threads/registers.h"
+#include "loop/threads/own_memory.h"
 #include "loop/threads/stores.h"
 #include "loop/threads/sums.h"
 #include "loop/threads/surroundings.h"
@@ -22,8 +22,8 @@ class Threads {
 
   Body made(const Body& body) {
     const std::vector<Step> steps = steps_of(body);
-    registers_.check();
-    ctas_.check(body);
+    own_.check();
+    ctas_.check();
     Body result = Barriers(kernel_.shared).placed(steps);
     if (has_cta_sum_) result.insert(result.begin(), memory_of_cta_sums(kernel_));
     if (kernel_.ctas.contains("blockIdx.x")) return result;
@@ -108,9 +108,8 @@ class Threads {
         around_.declare(stmt);
         return {std::move(stmt)};
       case Stmt::Kind::allocate:
-        if (stmt.scope != Scope::shared)
-          registers_.allocate(stmt);
-        else if (const auto loops = around_.thread_loops(); !loops.empty())
+        own_.allocate(stmt);
+        if (const auto loops = around_.thread_loops(); stmt.scope == Scope::shared && !loops.empty())
           kernel_.refuse(stmt.scheduled,
                          "'{}' is in shared memory within loop '{}', which threads share; required: memory around it",
                          stmt.name, loops[0].loop->name);
@@ -205,7 +204,8 @@ class Threads {
 
   // is_alone: by the first thread, for those along the axes that no loop around is bound to.
   void add(Access access, const Expr& index, bool is_alone, Accesses& found) {
-    if (!kernel_.tracked.contains(access.buffer)) return registers_.access(access.buffer, index, access.writes);
+    own_.access(access.buffer, index, access.writes);
+    if (!kernel_.tracked.contains(access.buffer)) return;
     const std::vector<BoundLoop> loops = around_.thread_loops();
     if (loops.empty()) {
       if (is_alone) access.owner = "first";
@@ -225,7 +225,7 @@ class Threads {
 
   const Kernel kernel_;
   Surroundings around_{kernel_};
-  RegisterUses registers_{kernel_, around_};
+  OwnMemory own_{kernel_, around_};
   CtaExchange ctas_{kernel_, around_};
   int num_sums_ = 0;
   bool has_cta_sum_ = false;

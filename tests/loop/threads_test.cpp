@@ -310,6 +310,26 @@ TEST(Threads, AreRefusedWhereCtasWouldExchangeValues) {
 }
 
 TEST(Threads, AreRefusedWhereRegistersAreTakenForOneMemory) {
+  // A loop over CTAs that runs once has elements of its own, whatever it stands beside.
+  const std::string own = "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(m):\n      A[i * m + k] = t[0]\n";
+  const std::string memory = "  allocate t[1]: fp32 in register\n  t[0] = ";
+  EXPECT_NO_THROW(threads_of(memory + "B[0]\n" + own));
+  expect_refused(memory + "A[0]\n" + own, "'A' may be exchanged between CTAs");
+  expect_refused(memory + "B[0]\n" + own + "  for j in range(n) [bind=blockIdx.x]:\n    B[j] = A[j * m] + t[0]\n",
+                 "'A' may be exchanged between CTAs");
+  EXPECT_NO_THROW(
+      threads_of(memory + "real(p[0])\n" + own + "  for j in range(n) [bind=blockIdx.x]:\n    B[j] = t[0]\n"));
+  // Shared memory around them is each CTA's own.
+  const auto kept = [](const char* written, const char* read) {
+    return fmt::format(
+        "  allocate t[8]: fp32 in shared\n  for u in range(8){}:\n    t[u] = real(p[u])\n"
+        "  for i in range(8) [bind=blockIdx.x]:\n    for v in range(8):\n      A[i * 8 + v] = t[{}]\n",
+        written, read);
+  };
+  EXPECT_NO_THROW(threads_of(kept("", "v")));
+  EXPECT_NO_THROW(threads_of(kept(" [bind=blockIdx.x]", "i")));
+  expect_refused(kept(" [bind=blockIdx.x]", "v"),
+                 "'t' lies in shared memory around loop 'u', whose CTAs write it, and is accessed by others");
   const std::string sums =
       "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[8]: fp32 in register\n"
       "    for k in range(8) [bind=threadIdx.x]:\n      x[k] = B[k]\n";

@@ -103,6 +103,49 @@ TEST(BoundLoops, StandInKernelsOfTheirOwn) {
   EXPECT_EQ(num_kernels("bind(second.i, blockIdx.x)\n" + memory), 2);
 }
 
+// Memory that each CTA fills for itself may stand before the loop that they share.
+TEST(BoundLoops, OfCtasReadWhatEachHasComputedBeforeThem) {
+  const auto program = [](const std::string& second, const std::string& more = "") {
+    return fmt::format(R"(program p(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  O = dense_fixed(1)
+  X = buffer(I, J): fp32
+  W = buffer(I): fp32
+  T = temporary(O): fp32
+  Y = buffer(I, J): fp32
+  Z = buffer(I, J): fp32
+  iterate sums(O, I, J) "SRR" as (o, i, j):
+    init:
+      T[o] = 0.0
+    T[o] = T[o] + X[i, j]
+{}  iterate first(I, J) "SS" as (i, j):
+    Y[i, j] = X[i, j] * T[0]
+  iterate second(I, J) "SS" as (i, j):
+    Z[i, j] = {}
+)",
+                       more, second);
+  };
+  const std::string bound = "bind(first.i, blockIdx.x)\n";
+  for (const char* scope : {"register", "shared"}) {
+    const std::string kept = fmt::format("set_scope(T, {})\n", scope);
+    for (const std::string& lines : {kept + bound, bound + kept, kept + bound + "bind(first.j, threadIdx.x)\n",
+                                     kept + "bind(first.i, blockIdx.y)\nbind(first.j, blockIdx.x)\n"})
+      EXPECT_EQ(refusal([&] { cuda_of(program("Y[i, j]"), lines); }), "") << lines;
+    // Both loops stand behind it, in one kernel: each with elements of its own.
+    EXPECT_EQ(refusal([&] { cuda_of(program("T[0]"), kept + bound + "bind(second.i, blockIdx.x)\n"); }), "");
+    // What another CTA has written, in a loop beside it or outside.
+    expect_refused(program("Y[m - 1 - i, j] * T[0]"), kept + bound + "bind(second.i, blockIdx.x)\n",
+                   "'Y' may be exchanged between CTAs");
+    expect_refused(program("T[0]"), kept + bound, "'Z' is stored outside of a loop that is bound to blockIdx.x");
+    // What is read before they write it.
+    const std::string behind = "  iterate last(O, I, J) \"SRR\" as (o, i, j):\n    T[o] = T[o] + Y[i, j]\n";
+    expect_refused(program("0.0", behind), kept + bound, "'Y' may be exchanged between CTAs");
+    expect_refused(program("0.0", "  iterate last(O, I) \"RS\" as (o, i):\n    W[i] = W[i] + T[o]\n"), kept + bound,
+                   "'W' is stored outside of a loop that is bound to blockIdx.x");
+  }
+}
+
 // Two loops after one another: their threads are the same where they have the same numbers.
 TEST(BoundLoops, PassElementsOnToLoopsOfTheSameThread) {
   const auto program = [](const char* read) {

@@ -6,6 +6,16 @@
 #include "loop/linear.h"
 
 namespace weft::loop {
+namespace {
+
+bool binds_axes_of_ctas_once(const Stmt& loop) {
+  Names axes;
+  bool is_once = true;
+  visit(Body{loop}, [&](const Stmt& stmt) { is_once &= !is_cta_loop(stmt) || axes.insert(stmt.thread).second; });
+  return is_once;
+}
+
+}  // namespace
 
 void Surroundings::open(const Stmt& loop) {
   if (is_bound_loop(loop)) {
@@ -13,14 +23,22 @@ void Surroundings::open(const Stmt& loop) {
       if (outer.loop->thread == loop.thread)
         kernel_.refuse(loop.scheduled, "loop '{}' is bound to {} within loop '{}', which is bound to it already",
                        loop.name, loop.thread, outer.loop->name);
-    bound_.push_back({&loop, names_.size()});
+    BoundLoop bound{&loop, names_.size()};
+    if (is_cta_loop(loop) && cta_loops().empty())
+      bound.nest = {++num_cta_nests_, num_repeating_ == 0 && binds_axes_of_ctas_once(loop)};
+    bound_.push_back(bound);
+  } else {
+    ++num_repeating_;
   }
   names_.push_back(loop.name);
   facts_.push_loop(loop.name, loop.value);
 }
 
 void Surroundings::close(const Stmt& loop) {
-  if (is_bound_loop(loop)) bound_.pop_back();
+  if (is_bound_loop(loop))
+    bound_.pop_back();
+  else
+    --num_repeating_;
   names_.pop_back();
   facts_.pop_loop();
 }

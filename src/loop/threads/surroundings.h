@@ -14,10 +14,19 @@
 
 namespace weft::loop {
 
+// An outermost loop over CTAs, by its number in the order of the text.
+struct CtaNest {
+  size_t number = 0;
+  // Whether its iterations are known to access elements of their own: bind() has shown that of each time it runs, and
+  // it runs once, and within it an axis is bound once.
+  bool is_apart = false;
+};
+
 // A loop that is bound to an axis.
 struct BoundLoop {
   const Stmt* loop;
-  size_t num_names;  // that are declared outside of it
+  size_t num_names;   // that are declared outside of it
+  CtaNest nest = {};  // where it is an outermost one over CTAs
 };
 
 // The only thread, or CTA, that accesses an element in the loops asked about.
@@ -66,6 +75,8 @@ class Surroundings {
   const Kernel& kernel_;
   Facts facts_;
   std::vector<BoundLoop> bound_;
+  int num_repeating_ = 0;  // loops around that are bound to nothing
+  size_t num_cta_nests_ = 0;
   std::vector<std::string> names_;  // of variables, outermost first
   Names first_;
   std::map<std::string, Names> lets_;  // variables that the value of a `let` is made of
