@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "loop/facts.h"
+#include "loop/copies.h"
 #include "loop/passes.h"
 
 namespace weft::loop {
@@ -21,21 +21,20 @@ struct Access {
 
 class Collector {
  public:
-  explicit Collector(const Function& function) : function_(function), facts_(function) {}
+  Collector(const Function& function, const Copies& copies) : function_(function), copies_(copies), facts_(function) {}
   std::vector<Access> accesses = {};
 
-  void collect(const Body& body) {
-    for (const Stmt& stmt : body) {
-      for (const Expr& index : stmt.indices) collect_loads(index);
-      // What an atomic sum reads of its element it reads and writes at once.
-      if (stmt.value) collect_loads(stmt.atomic ? stmt.value->operands[1] : stmt.value);
-      if (stmt.kind == Stmt::Kind::store) add(stmt.name, stmt.indices[0], true, stmt.atomic);
-      if (stmt.kind == Stmt::Kind::loop) facts_.push_loop(stmt.name, stmt.value);
-      if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(stmt.value, stmt.body);
-      collect(stmt.body);
-      if (stmt.kind == Stmt::Kind::loop) facts_.pop_loop();
-      if (stmt.kind == Stmt::Kind::condition) facts_.pop_condition();
-    }
+  void collect(const Stmt& stmt) {
+    const auto original = [&](const Expr& e) { return copies_.original(e, stmt); };
+    for (const Expr& index : stmt.indices) collect_loads(original(index));
+    // What an atomic sum reads of its element it reads and writes at once.
+    if (stmt.value) collect_loads(original(stmt.atomic ? stmt.value->operands[1] : stmt.value));
+    if (stmt.kind == Stmt::Kind::store) add(stmt.name, original(stmt.indices[0]), true, stmt.atomic);
+    if (stmt.kind == Stmt::Kind::loop) facts_.push_loop(stmt.name, original(stmt.value));
+    if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(original(stmt.value), stmt.body);
+    for (const Stmt& inner : stmt.body) collect(inner);
+    if (stmt.kind == Stmt::Kind::loop) facts_.pop_loop();
+    if (stmt.kind == Stmt::Kind::condition) facts_.pop_condition();
   }
 
  private:
@@ -66,6 +65,7 @@ class Collector {
   }
 
   const Function& function_;
+  const Copies& copies_;
   Facts facts_;
 };
 
@@ -100,14 +100,15 @@ class Joining {
 
 void join_phases(Function& function) {
   const Joining joining(function);
+  const Copies copies(function.body, Facts(function));
   std::vector<std::vector<Access>> phase;  // of the loops that nobody waits between
   for (Stmt& stmt : function.body) {
     if (stmt.kind != Stmt::Kind::loop || stmt.loop != LoopKind::parallel) {
       phase.clear();
       continue;
     }
-    Collector collector(function);
-    collector.collect({stmt});
+    Collector collector(function, copies);
+    collector.collect(stmt);
     stmt.joined = !phase.empty() && std::none_of(phase.begin(), phase.end(), [&](const std::vector<Access>& before) {
       return joining.meet(before, collector.accesses);
     });

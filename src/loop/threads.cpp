@@ -191,6 +191,7 @@ class Threads {
     add_loads(stmt.indices[0], is_alone, found);
     add_loads(stmt.atomic ? stmt.value->operands[1] : stmt.value, is_alone, found);
     add({stmt.name, true, stmt.atomic}, stmt.indices[0], is_alone, found);
+    around_.declare(stmt);
     if (kernel_.function.find(stmt.name) != nullptr) check_stored_once(kernel_, around_, stmt);
   }
 

@@ -155,6 +155,26 @@ TEST(Bounds, AreKnownWhereTheFirstOfTwoConditionsHolds) {
   EXPECT_EQ(others("p[i] < m and i < n").size(), 1u);
 }
 
+// What was copied lies where what it was copied from does.
+TEST(Bounds, OfCopiesAreThoseOfWhatWasCopied) {
+  const auto others = [](const char* condition, const char* copied) {
+    return check_bounds(parse_function(fmt::format(R"(stage3 f(n, m):
+  p = flat(n): int32 in 0 to m
+  Y = flat(m): fp32
+  for i in range(n):
+    allocate c[1]: int64 in register
+    c[0] = {}
+    if {}:
+      Y[c[0]] = 1.0
+)",
+                                                   copied, condition)))
+        .others;
+  };
+  for (const char* condition : {"p[i] < m", "c[0] < m"}) EXPECT_EQ(others(condition, "p[i]").size(), 0u) << condition;
+  EXPECT_EQ(others("i < n", "p[i]"), std::vector<std::string>{"Y[c[0]] of m elements"});
+  EXPECT_EQ(others("c[0] < m", "p[i] - 1").size(), 1u);
+}
+
 TEST(Bounds, OfAPositionThatWasSearchedComeFromItsCondition) {
   const auto others = [](const char* condition, const char* index) {
     return check_bounds(

@@ -228,6 +228,13 @@ TEST(Joining, ArraysThatAreApartSayWhereAndRowsDoNotReachIntoEachOther) {
   EXPECT_EQ(joined(rows("p", "4", "4") + rows("r", "2", "2"), apart), meet);
   EXPECT_EQ(joined(rows("p", "4", "5") + rows("r", "4", "5"), apart), meet);
   EXPECT_EQ(joined(each("A[p[i] * 4 - 1] = 1.0") + each("A[r[i] * 4 - 1] = 1.0"), apart), meet);
+  // Copied first, or something else.
+  const auto copied = [](const std::string& array, const std::string& what) {
+    return "  for i in range(n) [parallel]:\n    allocate " + array + "_copy[1]: int64 in register\n    " + array +
+           "_copy[0] = " + what + "\n    for k in range(4):\n      A[" + array + "_copy[0] * 4 + k] = 1.0\n";
+  };
+  EXPECT_EQ(joined(copied("p", "p[i]") + copied("r", "r[i]"), apart), join);
+  EXPECT_EQ(joined(copied("p", "p[i]") + copied("r", "r[i] + 1"), apart), meet);
 }
 
 TEST(Joining, AtomicSumsMeetWhateverIsNoSum) {

@@ -290,6 +290,18 @@ TEST(Threads, AreRefusedWhereTwoWriteOneElement) {
       "'B' is stored outside of a loop that is bound to blockIdx.y");
 }
 
+// Where it was copied from says which thread's a place is.
+TEST(Threads, StoreAtPlacesThatWereCopied) {
+  const auto copied = [](const char* place) {
+    return fmt::format(
+        "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [bind=threadIdx.x]:\n"
+        "      allocate c[1]: int64 in register\n      c[0] = p[{}]\n      A[c[0]] = 1.0\n",
+        place);
+  };
+  EXPECT_NO_THROW(threads_of(copied("i * 8 + k")));
+  expect_refused(copied("i"), "'A' is stored at c[0] in every iteration of loop 'k'");
+}
+
 TEST(Threads, AreRefusedWhereCtasWouldExchangeValues) {
   const std::string stores = "    for i in range(n) [bind=blockIdx.x]:\n      B[i] = A[7 - i]\n";
   expect_refused("  for j in range(3):\n" + stores + "    for i in range(n) [bind=blockIdx.x]:\n      A[i] = B[i]\n",
@@ -298,18 +310,6 @@ TEST(Threads, AreRefusedWhereCtasWouldExchangeValues) {
       threads_of("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[i] = A[i] + B[j]\n"));
   expect_refused("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[j * 2 + i] = B[j]\n",
                  "'A' may be exchanged between CTAs");
-  // Two loops over the same axis, beside each other in one nest.
-  const auto passed_on = [](const char* index) {
-    return fmt::format(
-        "  for i in range(n) [bind=blockIdx.x]:\n    for j in range(8) [bind=blockIdx.y]:\n      A[i * 8 + j] = 1.0\n"
-        "    for k in range(8) [bind=blockIdx.y]:\n      B[i * 8 + k] = A[i * 8 + {}]\n",
-        index);
-  };
-  expect_refused(passed_on("(7 - k)"), "'A' may be exchanged between CTAs");
-  EXPECT_NO_THROW(threads_of(passed_on("k")));
-}
-
-TEST(Threads, AreRefusedWhereRegistersAreTakenForOneMemory) {
   // A loop over CTAs that runs once has elements of its own, whatever it stands beside.
   const std::string own = "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(m):\n      A[i * m + k] = t[0]\n";
   const std::string memory = "  allocate t[1]: fp32 in register\n  t[0] = ";
@@ -330,6 +330,18 @@ TEST(Threads, AreRefusedWhereRegistersAreTakenForOneMemory) {
   EXPECT_NO_THROW(threads_of(kept(" [bind=blockIdx.x]", "i")));
   expect_refused(kept(" [bind=blockIdx.x]", "v"),
                  "'t' lies in shared memory around loop 'u', whose CTAs write it, and is accessed by others");
+  // Two loops over the same axis, beside each other in one nest.
+  const auto passed_on = [](const char* index) {
+    return fmt::format(
+        "  for i in range(n) [bind=blockIdx.x]:\n    for j in range(8) [bind=blockIdx.y]:\n      A[i * 8 + j] = 1.0\n"
+        "    for k in range(8) [bind=blockIdx.y]:\n      B[i * 8 + k] = A[i * 8 + {}]\n",
+        index);
+  };
+  expect_refused(passed_on("(7 - k)"), "'A' may be exchanged between CTAs");
+  EXPECT_NO_THROW(threads_of(passed_on("k")));
+}
+
+TEST(Threads, AreRefusedWhereRegistersAreTakenForOneMemory) {
   const std::string sums =
       "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[8]: fp32 in register\n"
       "    for k in range(8) [bind=threadIdx.x]:\n      x[k] = B[k]\n";

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -359,6 +360,15 @@ TEST_P(SimtSparse, ComputesWhatDenseArithmeticDoes) {
     }
     run.expect("Largest", largest);
     return run.expect("Least", least);
+  }
+  if (name == "scattered_copied") {
+    Values last(run.extent("n"), 0);
+    for (const Stored& e : elements(s)) last[e.col] = last[e.col] / 2 + v("A")[e.place];
+    return run.expect("Y", last);
+  }
+  if (name == "scaled_by_ctas") {
+    const Values x = v("X");
+    return run.expect("Z", times(x, Values(x.size(), std::accumulate(x.begin(), x.end(), 0.))));
   }
   if (name == "compress") {  // what the matrix holds elsewhere is a failure, of the first such place
     const Values dense = v("D");

@@ -190,6 +190,26 @@ TEST(BoundLoops, AreAskedAgainWhenLoopsAroundThemChange) {
                  "line 4, column 1: reorder(sums.r0, sums.n0): 'r0' is bound to threadIdx.x: it is a reduction");
 }
 
+// What was copied first says where a thread stores as what it was copied from.
+TEST(BoundLoops, StoreAtPlacesThatWereCopiedFirst) {
+  constexpr const char* kScattered = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  A = buffer(I, J): fp32
+  Y = buffer(N): fp32
+  iterate f(I, J) "RS" as (i, j):
+    Y[j] = min(Y[j], A[i, j])
+)";
+  for (const char* scope : {"register", "global"})
+    EXPECT_EQ(refusal([&] {
+                cuda_of(kScattered, fmt::format("cache_read(f.j, j_indices, {})\nbind(f.j, threadIdx.x)\n", scope));
+              }),
+              "");
+  // Of all rows at once one place is stored at by several.
+  expect_refused(kScattered, "cache_read(f.j, j_indices, register)\nbind(f.i, threadIdx.x)\n", "it is a reduction");
+}
+
 // What stores to memory that each thread has for itself is run by all of them, also along axes that it is not bound to:
 // what the first thread along x stores, the others read.
 TEST(BoundLoops, ThatFillMemoryOfEachThreadReadInAllOfThem) {

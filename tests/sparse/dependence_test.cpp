@@ -32,12 +32,14 @@ Stage2 stage_of(const std::string& nest) {
                                   nest));
 }
 
-// Whether what the nest stores first may meet its last access of the same buffer.
-bool meet(const std::string& nest, const Directions& directions) {
+// Whether what the nest stores first, of the buffer if one is named, may meet its last access of the same buffer.
+bool meet(const std::string& nest, const Directions& directions, const std::string& buffer = "") {
   const Stage2 stage = stage_of(nest);
   const Dependences found(stage, {}, {&stage.body[0]});
   const auto& all = found.accesses();
-  const auto first = std::find_if(all.begin(), all.end(), [](const MemoryAccess& access) { return access.writes; });
+  const auto first = std::find_if(all.begin(), all.end(), [&](const MemoryAccess& access) {
+    return access.writes && (buffer.empty() || access.buffer == buffer);
+  });
   const auto last = std::find_if(all.begin(), all.end(), [&](const MemoryAccess& access) {
     return !access.writes && access.buffer == first->buffer;
   });
@@ -137,6 +139,55 @@ TEST(Dependence, IndicesOfAnAxisAreUniqueBelowOneParent) {
                     {{"i", kBefore}}));
 }
 
+// Memory that holds nothing but a copy of an array is as good as the array.
+TEST(Dependence, CopiesOfIndicesAreUniqueWhereIndicesAre) {
+  const auto row = [](const std::string& statements, const Directions& directions) {
+    const std::string nest =
+        "  for i in range(m):\n    for j in range(j_indptr[i + 1] - j_indptr[i]):\n"
+        "      allocate c[1]: int64 in register\n";
+    return meet(nest + statements, directions, "S");
+  };
+  const std::string copy = "      block fetch:\n        c[0] = j_indices[i, j]\n", store = "      S[c[0]] = 1.0\n";
+  const Directions next = {{"i", kSame}, {"j", kBefore}};
+  EXPECT_FALSE(row(copy + store, next));
+  EXPECT_TRUE(row(copy + store, {{"i", kBefore}}));
+  EXPECT_TRUE(row("      c[0] = j_indices[i, 0]\n" + store, next));
+  EXPECT_TRUE(row(copy + "      c[0] = j_indices[i, 0]\n" + store, next));
+  EXPECT_TRUE(row("      if i < w:\n        c[0] = j_indices[i, j]\n" + store, next));
+  EXPECT_FALSE(row("      if i < w:\n        c[0] = j_indices[i, j]\n      if i < w:\n  " + store, next));
+  // Of an array that padding ends, around the loop that stores.
+  const auto all = [](const std::string& extent, const std::string& padding) {
+    return meet(fmt::format(R"(  for i in range(m):
+    allocate c[4]: int64 in register
+    for j in range({}):
+      c[j] = f_indices[i, j]
+    for j in range(4):
+      if {} < n:
+        S[c[j]] = 1.0
+)",
+                            extent, padding),
+                {{"i", kSame}, {"j", kBefore}}, "S");
+  };
+  EXPECT_FALSE(all("4", "f_indices[i, j]"));
+  EXPECT_FALSE(all("4", "c[j]"));
+  EXPECT_TRUE(all("4", "j"));
+  EXPECT_TRUE(all("3", "c[j]"));
+}
+
+// Memory that was filled outside of the loops that are asked about.
+TEST(Dependence, CopiesAreKnownWithinTheLoopsBehindThem) {
+  const Stage2 stage = stage_of(R"(  for i in range(m):
+    allocate c[4]: int64 in register
+    for j in range(4):
+      c[j] = f_indices[i, j]
+    for j in range(4):
+      if c[j] < n:
+        S[c[j]] = 1.0
+)");
+  const Stmt &outer = stage.body[0], &inner = outer.body[2];
+  EXPECT_EQ(Dependences(stage, {&outer, &outer.body[0]}, {&inner}).problem_of_sharing("j"), "");
+}
+
 TEST(Dependence, AFusedAxisIsOneOfARowAndAPlaceInIt) {
   const auto fused = [](const std::string& row, const std::string& place) {
     return meet(fmt::format("  for v in range(nnz):\n    let i = {}\n    A[i, {}] = 1.0\n", row, place),
@@ -212,6 +263,63 @@ std::string dense(const std::string& statement, const std::string& kinds = "SS",
                      kinds, init, statement);
 }
 const std::map<std::string, int64_t> kSizes = {{"m", 5}, {"n", 7}};
+
+// A copy of indices changes nothing in what loops may be shared and exchanged.
+TEST(Copies, OfIndicesLeaveLoopsAsTheyWere) {
+  const auto scattered = [](const std::string& axis) {
+    return fmt::format(R"(program p(m, n{}):
+  I = dense_fixed(m)
+  J = {}
+  N = dense_fixed(n)
+  A = buffer(I, J): fp32
+  Y = buffer(N): fp32
+  iterate f(I, J) "RS" as (i, j):
+    Y[j] = Y[j] * 0.5 + A[i, j]
+)",
+                       axis == kCsrAxis ? ", nnz" : "", axis);
+  };
+  const std::string csr = scattered(kCsrAxis);
+  const std::string ell = scattered("sparse_fixed(I, n, 3, indices=j_indices)");
+  const std::string within = "lower()\ncache_read(f.j, j_indices, register)\n";
+  const std::string around = "lower()\ncache_read(f.i, j_indices, register)\n";
+  const std::string bound = "bind(f.j, threadIdx.x)\n";
+  expect_same_results(csr, within + bound, {});
+  const std::vector<int32_t> indices{0, 2, 4, 1, 5, 5, 5, 5, 5, 0, 1, 2};  // 5: nothing
+  const Structure threes = weft::sparse::ell(4, 5, 3, indices);
+  for (const std::string& copy : {within, around}) {
+    expect_same_results_on(threes, ell, copy + bound);
+    expect_same_results_on(threes, ell, copy + "jo, ji = split(f.j, 2)\nbind(ji, threadIdx.x)\n");
+  }
+  expect_same_results_on(threes, ell, around + "cache_write(f.i, register)\n");
+  // Rows of a list, whose indices are unique: the team shares them.
+  const std::string rows = R"(program p(n, rows):
+  O = dense_fixed(1)
+  J = sparse_variable(O, n, rows, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  A = buffer(O, J): fp32
+  Y = buffer(N): fp32
+  iterate f(O, J) "RS" as (o, j):
+    Y[j] = A[o, j]
+)";
+  const std::vector<int32_t> indptr{0, 3}, some{1, 2, 6};
+  const Structure list = structure_of(
+      {{.length = 1}, {.kind = AxisKind::sparse_variable, .length = 7, .indptr = indptr, .indices = some}});
+  for (const char* line : {"parallel(f.j)\n", "bind(f.j, blockIdx.x)\n"})
+    expect_same_results_on(list, rows, within + line);
+  // Half of the index is that of the next one, too, copied or not.
+  const std::string halves = R"(program p(n, rows):
+  O = dense_fixed(1)
+  J = sparse_variable(O, n, rows, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  A = buffer(O, J): fp32
+  Y = buffer(N): fp32
+  iterate f(O, J) "RS" as (o, j):
+    Y[j // 2] = A[o, j]
+)";
+  for (const std::string& lines : {std::string("lower()\n"), within})
+    expect_contains(refused(halves, lines + "parallel(f.j)\n", {}), "may be the same element in two of its iterations",
+                    lines);
+}
 
 TEST(Order, LoopsThatCarryADependenceKeepTheirOrder) {
   const std::string skewed = dense("X[i, j] = X[i - 1, j + 1] * 2.0");

@@ -69,6 +69,35 @@ constexpr const char* kQuotientsProgram = R"(program quotients(m, n, nnz):
     R[i, j] = (X[i, j] - 40) % (Y[j] - 3)
 )";
 
+// What comes last to a column counts most.
+constexpr const char* kScatteredProgram = R"(program scattered(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  A = buffer(I, J): fp32
+  Y = buffer(N): fp32
+  iterate clear(N) "S" as (x):
+    Y[x] = 0.0
+  iterate scatter(I, J) "RS" as (i, j):
+    Y[j] = Y[j] * 0.5 + A[i, j]
+)";
+
+// Elements by the sum of all of them.
+constexpr const char* kScaledProgram = R"(program scaled(m, n, nnz):
+  O = dense_fixed(1)
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  X = buffer(I, J): fp32
+  T = temporary(O): fp32
+  Z = buffer(I, J): fp32
+  iterate sums(O, I, J) "SRR" as (o, i, j):
+    init:
+      T[o] = 0.0
+    T[o] = T[o] + X[i, j]
+  iterate scale(I, J) "SS" as (i, j):
+    Z[i, j] = X[i, j] * T[0]
+)";
+
 }  // namespace
 
 std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
@@ -173,6 +202,18 @@ std::vector<ReadyCase> all_cases() {
        plain,
        {},
        {{"alpha", 0.75}}},
+      // Threads store at places that each has copied first.
+      {"scattered_copied",
+       {kScatteredProgram,
+        "lower()\ncache_read(scatter.j, j_indices, register)\nbind(clear.x, blockIdx.x)\n"
+        "bind(scatter.j, threadIdx.x)\n"},
+       "J",
+       plain},
+      // Every CTA adds up what it needs of all elements.
+      {"scaled_by_ctas",
+       {kScaledProgram, "lower()\nset_scope(T, register)\nbind(scale.i, blockIdx.x)\nbind(scale.j, threadIdx.x)\n"},
+       "J",
+       plain},
       // Divisions by 0 are failures.
       {"quotients", {kQuotientsProgram, "lower()\nparallel(divide.i)\n"}, "J", plain},
       // Rows of C in shared memory, each element one thread's: nobody waits.

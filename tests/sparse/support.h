@@ -81,5 +81,7 @@ void expect_failure(const std::string& text, const std::string& schedule, const 
 // what the program without a schedule computes. A structure of its axis J, if it has one, is random.
 void expect_same_results(const std::string& program, const std::string& schedule,
                          const std::map<std::string, int64_t>& set);
+// The same where its axis J is that structure.
+void expect_same_results_on(const Structure& structure, const std::string& program, const std::string& schedule);
 
 }  // namespace weft::sparse::test

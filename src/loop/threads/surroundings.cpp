@@ -43,9 +43,13 @@ void Surroundings::close(const Stmt& loop) {
   facts_.pop_loop();
 }
 
-void Surroundings::declare(const Stmt& let) {
-  lets_[let.name] = inputs_of(let.value);
-  names_.push_back(let.name);
+void Surroundings::declare(const Stmt& stmt) {
+  if (stmt.kind == Stmt::Kind::store) {
+    if (kernel_.function.find(stmt.name) == nullptr) stored_[stmt.name].merge(inputs_of(stmt.value));
+    return;
+  }
+  lets_[stmt.name] = inputs_of(stmt.value);
+  names_.push_back(stmt.name);
 }
 
 std::vector<BoundLoop> Surroundings::thread_loops() const {
@@ -78,6 +82,10 @@ Names Surroundings::inputs_of(const Expr& e) const {
   Names inputs = variables_of(e);
   for (const std::string& name : variables_of(e))
     if (const auto let = lets_.find(name); let != lets_.end()) inputs.insert(let->second.begin(), let->second.end());
+  visit(e, [&](const Expr& node) {
+    const auto stored = node->op == Op::load ? stored_.find(node->name) : stored_.end();
+    if (stored != stored_.end()) inputs.insert(stored->second.begin(), stored->second.end());
+  });
   return inputs;
 }
 

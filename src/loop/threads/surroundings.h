@@ -44,7 +44,7 @@ class Surroundings {
   void close(const Stmt& loop);
   void push_condition(const Expr& condition) { facts_.push_condition(condition); }
   void pop_condition() { facts_.pop_condition(); }
-  void declare(const Stmt& let);
+  void declare(const Stmt& stmt);  // a let, or a store: what it sets
   // Names of a body end with it.
   size_t num_names() const { return names_.size(); }
   void forget_names(size_t all_but) { names_.resize(all_but); }
@@ -61,7 +61,7 @@ class Surroundings {
   // Whether the index is proven to lie in the buffer. What threads keep for themselves is accessed at variables of
   // loops.
   bool is_inside(const std::string& buffer, const Expr& index) const;
-  // Variables that the value is made of, and what their values are made of.
+  // Variables that the value is made of, and what their values, and those of memory that is no buffer, are made of.
   Names inputs_of(const Expr& e) const;
   // Of an element that iterations of `loops` access at `index`.
   Owner owner_of(const Expr& index, const std::vector<BoundLoop>& loops) const;
@@ -79,7 +79,8 @@ class Surroundings {
   size_t num_cta_nests_ = 0;
   std::vector<std::string> names_;  // of variables, outermost first
   Names first_;
-  std::map<std::string, Names> lets_;  // variables that the value of a `let` is made of
+  // Variables that the value of a `let` is made of, and all that was stored to memory that is no buffer.
+  std::map<std::string, Names> lets_, stored_;
 };
 
 }  // namespace weft::loop

@@ -37,15 +37,14 @@ class BoundNest {
   }
 
   // Every outermost loop that is bound to threads, and every one that is bound to CTAs.
-  void check(const Body& body, Around around, bool within_threads, bool within_ctas) const {
-    for (const Stmt& stmt : body) {
-      if (stmt.kind == Stmt::Kind::let || stmt.kind == Stmt::Kind::allocate) around.push_back(&stmt);
-      const bool of_threads = is_bound(stmt, true), of_ctas = is_bound(stmt, false);
-      if (of_threads && !within_threads) check_loop(stmt, around, true);
-      if (of_ctas && !within_ctas) check_loop(stmt, around, false);
-      Around inner = around;
-      if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::condition) inner.push_back(&stmt);
-      check(stmt.body, inner, within_threads || of_threads, within_ctas || of_ctas);
+  void check(const Stmt& stmt, Around around = {}, bool within_threads = false, bool within_ctas = false) const {
+    const bool of_threads = is_bound(stmt, true), of_ctas = is_bound(stmt, false);
+    if (of_threads && !within_threads) check_loop(stmt, around, true);
+    if (of_ctas && !within_ctas) check_loop(stmt, around, false);
+    if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::condition) around.push_back(&stmt);
+    for (const Stmt& inner : stmt.body) {
+      check(inner, around, within_threads || of_threads, within_ctas || of_ctas);
+      if (inner.kind == Stmt::Kind::let || inner.kind == Stmt::Kind::allocate) around.push_back(&inner);
     }
   }
 
@@ -142,8 +141,7 @@ class BoundNest {
 void check_bound_loops(Stage2 stage) {
   lower_init(stage);
   for (const Stmt& nest : stage.body)
-    if (!axes_of(nest, true).empty() || !axes_of(nest, false).empty())
-      BoundNest(stage, nest).check({nest}, {}, false, false);
+    if (!axes_of(nest, true).empty() || !axes_of(nest, false).empty()) BoundNest(stage, nest).check(nest);
 }
 
 }  // namespace weft::sparse

@@ -39,7 +39,8 @@ bool is_ordered(const MemoryAccess& a, const MemoryAccess& b) {
 
 class AccessCollector {
  public:
-  AccessCollector(const Names& written, std::vector<MemoryAccess>& accesses) : written_(written), accesses_(accesses) {}
+  AccessCollector(const Names& written, const loop::Copies& copies, std::vector<MemoryAccess>& accesses)
+      : written_(written), copies_(copies), accesses_(accesses) {}
 
   void collect(const std::vector<const Stmt*>& statements, Around around) {
     for (const Stmt* stmt : statements) {
@@ -93,12 +94,14 @@ class AccessCollector {
   void add(MemoryAccess access) {
     if (!written_.contains(access.buffer)) return;
     access.stmt = stmt_;
+    for (const Expr& index : access.indices) access.places.push_back(index ? copies_.original(index, *stmt_) : index);
     access.is_init = block_.first;
     access.reductions = block_.second;
     accesses_.push_back(std::move(access));
   }
 
   const Names& written_;
+  const loop::Copies& copies_;
   std::vector<MemoryAccess>& accesses_;
   const Stmt* stmt_ = nullptr;
   std::pair<bool, Names> block_ = {};  // whether within init, and the reductions
@@ -176,14 +179,14 @@ Names reductions_of(const Stmt& block, const Around& around) {
     if (used.contains((*let)->name)) used.merge(loop::variables_of((*let)->value));
   Names names;
   for (const Stmt* stmt : around) {
-    if (stmt->kind == Stmt::Kind::allocate && loop::stores_to(block.init, stmt->name)) names.clear();
+    if (stmt->kind == Stmt::Kind::allocate && loop::accesses(block.init, stmt->name)) names.clear();
     if (stmt->kind == Stmt::Kind::loop && stmt->reduction && !used.contains(stmt->name)) names.insert(stmt->name);
   }
   return names;
 }
 
 Dependences::Dependences(const Stage2& stage, const Around& around, const std::vector<const Stmt*>& statements)
-    : stage_(stage), around_(around) {
+    : stage_(stage), around_(around), copies_(stage.body, facts_of(stage)) {
   for (const Stmt* stmt : statements) {
     const auto add = [&](const Stmt& inner) {
       if (inner.kind == Stmt::Kind::store) written_.insert(inner.name);
@@ -198,12 +201,13 @@ Dependences::Dependences(const Stage2& stage, const Around& around, const std::v
     head.body.clear();
     loaded.merge(loaded_by({&head}));
   }
+  loaded.insert(copies_.sources().begin(), copies_.sources().end());
   facts_ = facts_of(stage, loaded);
-  AccessCollector(written_, accesses_).collect(statements, around);
+  AccessCollector(written_, copies_, accesses_).collect(statements, around);
 }
 
 bool Dependences::may_meet(const MemoryAccess& a, const MemoryAccess& b, const Directions& directions) const {
-  Meeting meeting(stage_, facts_, written_);
+  Meeting meeting(stage_, copies_, facts_, written_);
   return meeting.take(a, b, around_.size(), directions) && !meeting.is_refuted();
 }
 
@@ -218,7 +222,7 @@ bool Dependences::may_meet_in_others(const MemoryAccess& a, const Stmt& loop_a, 
     return false;
   }
   for (const auto assume : {&Meeting::assume_less_at_first, &Meeting::assume_less_at_second}) {
-    Meeting meeting(stage_, facts_, written_);
+    Meeting meeting(stage_, copies_, facts_, written_);
     if (!meeting.take(a, b, around_.size(), directions)) return false;
     (meeting.*assume)(loop_a, loop_b);
     if (!meeting.is_refuted()) return true;

@@ -18,7 +18,8 @@
 // - indices[.., p] of an axis are unique below one parent: equal ones are of equal p. Padding holds the axis' length
 //   again and again; a condition has to leave it out.
 // - Equal operations of equal operands are equal: (row, v - indptr[row]), which fused axes are, is of one v.
-// What is loaded from where the statements store may be anything.
+// What is loaded from where the statements store may be anything; but from memory that only holds a copy, as cache_read
+// makes it, what was copied is loaded (loop/copies.h).
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "loop/copies.h"
 #include "sparse/stage2/stage2.h"
 
 namespace weft::sparse {
@@ -42,7 +44,8 @@ using Around = std::vector<const Stmt*>;
 
 struct MemoryAccess {
   std::string buffer = {};
-  std::vector<Expr> indices = {};  // none: any, as of a search
+  std::vector<Expr> indices = {};  // as the statement says them; none: any, as of a search
+  std::vector<Expr> places = {};   // the same, with what was copied in place of copies
   bool writes = false;
   std::optional<Op> update = {};  // reads and writes the element: see Update
   bool atomic = false;
@@ -112,6 +115,7 @@ class Dependences {
   const Stage2& stage_;
   Around around_;
   Names written_;  // what the statements store to
+  loop::Copies copies_;
   loop::Facts facts_;
   std::vector<MemoryAccess> accesses_;
 };

@@ -37,21 +37,24 @@ Expr Meeting::at(const Expr& e, const Substitution& point) {
   });
 }
 
+// The value of what stands around an access.
+Expr Meeting::at(const Stmt& stmt, const Substitution& point) { return at(copies_.original(stmt.value, stmt), point); }
+
 void Meeting::declare(const Stmt& stmt, Substitution& point, const char* suffix) {
   if (stmt.kind == Stmt::Kind::loop) {
     const std::string name = stmt.name + suffix;
-    const Expr extent = at(stmt.value, point);
+    const Expr extent = at(stmt, point);
     facts_.push_loop(name, extent);
     point[stmt.name] = loop::is_literal(extent, 1) ? Expr(0) : loop::variable(name);
   }
-  if (stmt.kind == Stmt::Kind::let) point[stmt.name] = at(stmt.value, point);
-  if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(at(stmt.value, point));
+  if (stmt.kind == Stmt::Kind::let) point[stmt.name] = at(stmt, point);
+  if (stmt.kind == Stmt::Kind::condition) facts_.push_condition(at(stmt, point));
 }
 
 // A loop around both; no direction: any.
 void Meeting::declare_both(const Stmt& loop, const Direction* direction) {
   const auto second_after_first = [&](Substitution& first, Substitution& second, const char* suffix) {
-    const Expr extent = at(loop.value, second);
+    const Expr extent = at(loop, second);
     declare(loop, first, suffix);
     const std::string distance = loop.name + "''";
     facts_.push_loop(distance, extent - 1 - first.at(loop.name));
@@ -90,7 +93,7 @@ bool Meeting::take(const MemoryAccess& a, const MemoryAccess& b, size_t num_same
         direction = &kSame;
       }
       declare_both(stmt, direction);
-    } else if (stmt.kind != Stmt::Kind::condition || !(at(stmt.value, first_) == at(stmt.value, second_))) {
+    } else if (stmt.kind != Stmt::Kind::condition || !(at(stmt, first_) == at(stmt, second_))) {
       declare(stmt, first_, "");
       declare(stmt, second_, "'");
     } else {
@@ -99,8 +102,8 @@ bool Meeting::take(const MemoryAccess& a, const MemoryAccess& b, size_t num_same
   }
   for (size_t i = common; i < a.around.size(); ++i) declare(*a.around[i], first_, "");
   for (size_t i = common; i < b.around.size(); ++i) declare(*b.around[i], second_, "'");
-  for (size_t d = 0; d < a.indices.size() && d < b.indices.size(); ++d)
-    if (a.indices[d] && b.indices[d]) equations_.emplace_back(at(a.indices[d], first_), at(b.indices[d], second_));
+  for (size_t d = 0; d < a.places.size() && d < b.places.size(); ++d)
+    if (a.places[d] && b.places[d]) equations_.emplace_back(at(a.places[d], first_), at(b.places[d], second_));
   return true;
 }
 

@@ -14,8 +14,8 @@ namespace weft::sparse {
 class Meeting {
  public:
   // `written`: buffers whose values may differ between the points.
-  Meeting(const Stage2& stage, const loop::Facts& facts, const Names& written)
-      : stage_(stage), facts_(facts), written_(written) {}
+  Meeting(const Stage2& stage, const loop::Copies& copies, const loop::Facts& facts, const Names& written)
+      : stage_(stage), copies_(copies), facts_(facts), written_(written) {}
 
   // The first `num_same` of the statements around both are the same point. False where the directions are none that
   // two points of one memory have.
@@ -31,6 +31,7 @@ class Meeting {
   void declare(const Stmt& stmt, Substitution& point, const char* suffix);
   void declare_both(const Stmt& loop, const Direction* direction);
   Expr at(const Expr& e, const Substitution& point);
+  Expr at(const Stmt& stmt, const Substitution& point);
   bool contradicts(const Pair& equation) const;
   void derive(const Pair& equation);
   void derive_parts(const Pair& equation);
@@ -43,6 +44,7 @@ class Meeting {
   loop::Linear difference(const Expr& a, const Expr& b, int depth) const;
 
   const Stage2& stage_;
+  const loop::Copies& copies_;
   loop::Facts facts_;
   const Names& written_;
   Substitution first_, second_;  // what the variables of a and of b are

@@ -38,6 +38,9 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #define weft_rgms_2 WEFT_OF(WEFT_GOLDEN, rgms_2)
 #define weft_rgms_preprocess_0 WEFT_OF(WEFT_GOLDEN, rgms_preprocess_0)
 #define weft_rgms_3 WEFT_OF(WEFT_GOLDEN, rgms_3)
+#define weft_scaled_0 WEFT_OF(WEFT_GOLDEN, scaled_0)
+#define weft_scattered_0 WEFT_OF(WEFT_GOLDEN, scattered_0)
+#define weft_scattered_1 WEFT_OF(WEFT_GOLDEN, scattered_1)
 #define weft_sddmm_0 WEFT_OF(WEFT_GOLDEN, sddmm_0)
 #define weft_sddmm_1 WEFT_OF(WEFT_GOLDEN, sddmm_1)
 #define weft_sddmm_preprocess_0 WEFT_OF(WEFT_GOLDEN, sddmm_preprocess_0)
@@ -99,6 +102,12 @@ inline unsigned char* weft_shared_memory() { return weft::simt::shared_memory();
 #undef WEFT_GOLDEN
 #define WEFT_GOLDEN rgms_hyb_tensorized
 #include "tests/golden/sparse/rgms_hyb_tensorized.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN scaled_by_ctas
+#include "tests/golden/sparse/scaled_by_ctas.cuda.txt"
+#undef WEFT_GOLDEN
+#define WEFT_GOLDEN scattered_copied
+#include "tests/golden/sparse/scattered_copied.cuda.txt"
 #undef WEFT_GOLDEN
 #define WEFT_GOLDEN sddmm
 #include "tests/golden/sparse/sddmm.cuda.txt"
@@ -235,6 +244,9 @@ const SparseKernel kSparseKernels[] = {
     WEFT_KERNEL(rgms_hyb_tensorized, rgms_1),
     WEFT_KERNEL(rgms_hyb_tensorized, rgms_2),
     WEFT_KERNEL(rgms_hyb_tensorized, rgms_3),
+    WEFT_KERNEL(scaled_by_ctas, scaled_0),
+    WEFT_KERNEL(scattered_copied, scattered_0),
+    WEFT_KERNEL(scattered_copied, scattered_1),
     WEFT_KERNEL(sddmm, sddmm_0),
     WEFT_KERNEL(sddmm_fused, sddmm_0),
     WEFT_KERNEL(sddmm_rows, sddmm_0),
