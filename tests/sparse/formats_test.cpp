@@ -1,4 +1,5 @@
 // Formats: conversions keep every element once, hyb fills its buckets as it says, maps are inverse to each other.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -244,6 +245,42 @@ TEST(Formats, DefaultBucketIsTheMeanLengthOfARowRoundedUp) {
   EXPECT_EQ(default_bucket(16, 8), 1);
   EXPECT_EQ(default_bucket(0, 0), 0);
   EXPECT_EQ(default_bucket(1 << 30, 1), 16);
+}
+
+// What has no array over all rows takes neither time nor memory for those that hold nothing.
+TEST(Formats, OfRowsThatHoldSomethingPassByAllOthers) {
+  const Coo coo{.num_rows = INT32_MAX, .num_cols = 4, .rows = {INT32_MAX - 1, 5, 5}, .cols = {0, 3, 1}};
+  const Converted dbsr = dbsr_from_coo(coo, 2);
+  const auto& blocks = dbsr.structure.data()->levels;
+  EXPECT_EQ(blocks[1].indices, (std::vector<int32_t>{2, (INT32_MAX - 1) / 2}));
+  EXPECT_EQ(blocks[2].indptr, (std::vector<int32_t>{0, 2, 3}));
+  EXPECT_EQ(blocks[2].indices, (std::vector<int32_t>{0, 1, 0}));
+  EXPECT_EQ(dbsr.order, (std::vector<int64_t>{-1, -1, -1, 2, -1, -1, -1, 1, 0, -1, -1, -1}));
+  const Converted elements = coo_from_coo(coo), rows = dcsr_from_coo(coo);
+  EXPECT_EQ(elements.order, (std::vector<int64_t>{2, 1, 0}));
+  EXPECT_EQ(elements.structure.data()->levels[1].indices, (std::vector<int32_t>{5, 5, INT32_MAX - 1}));
+  EXPECT_EQ(rows.structure.data()->levels[1].indices, (std::vector<int32_t>{5, INT32_MAX - 1}));
+  const std::vector<Converted> buckets = hyb_from_coo(coo, 1, 1);
+  EXPECT_EQ(buckets[0].order, (std::vector<int64_t>{0}));
+  EXPECT_EQ(buckets[1].order, (std::vector<int64_t>{2, 1}));
+}
+
+// Empty rows before, between and behind.
+TEST(Formats, RowsThatHoldNothingBeginWhereTheNextOneDoes) {
+  const std::vector<int32_t> rows{2, 2, 5};
+  const auto row_of = [&](size_t p) { return rows[p]; };
+  EXPECT_EQ(indptr_of(8, 3, row_of), (std::vector<int32_t>{0, 0, 0, 2, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(indptr_of(6, 3, row_of), (std::vector<int32_t>{0, 0, 0, 2, 2, 2, 3}));
+  EXPECT_EQ(indptr_of(3, 0, row_of), (std::vector<int32_t>(4, 0)));
+  EXPECT_EQ(indptr_of(0, 0, row_of), (std::vector<int32_t>{0}));
+  // A fall is found wherever it stands.
+  for (const size_t at : {size_t{1}, size_t{4095}, size_t{4096}, size_t{4097}, size_t{9000}}) {
+    std::vector<int32_t> indptr(9001, 1);
+    indptr[0] = 0;
+    indptr[at] = -1;
+    expect_contains(refusal([&] { csr(9000, 4, indptr, std::vector<int32_t>{0}); }),
+                    fmt::format("indptr[{}] is -1, less than the {} before it", at, at == 1 ? 0 : 1), "fall");
+  }
 }
 
 TEST(Formats, SrBcrsPadsTheLastGroup) {

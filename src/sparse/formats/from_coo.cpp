@@ -1,4 +1,4 @@
-// Conversions from a list of elements in any order.
+// Conversions from a list of elements in any order: rows, and blocks.
 #include <algorithm>
 #include <numeric>
 
@@ -30,18 +30,6 @@ std::vector<int64_t> sorted_places(const Coo& coo) {
   return order;
 }
 
-std::vector<int64_t> sorted_order(const Coo& coo) {
-  const std::vector<int64_t> order = sorted_places(coo);
-  const auto key = [&](int64_t e) {
-    return std::pair(coo.rows[static_cast<size_t>(e)], coo.cols[static_cast<size_t>(e)]);
-  };
-  for (size_t p = 1; p < order.size(); ++p)
-    check(key(order[p - 1]) != key(order[p]), ErrorCode::invalid_argument,
-          "coo: row {}, column {} stands twice; merged() and summed() add such elements up", key(order[p]).first,
-          key(order[p]).second);
-  return order;
-}
-
 // Without a copy of the arrays.
 Structure csr_of(int64_t num_rows, int64_t num_cols, std::vector<int32_t> indptr, std::vector<int32_t> indices) {
   std::vector<Level> levels(2);
@@ -55,6 +43,18 @@ Structure csr_of(int64_t num_rows, int64_t num_cols, std::vector<int32_t> indptr
 }
 
 }  // namespace
+
+std::vector<int64_t> sorted_order(const Coo& coo) {
+  const std::vector<int64_t> order = sorted_places(coo);
+  const auto key = [&](int64_t e) {
+    return std::pair(coo.rows[static_cast<size_t>(e)], coo.cols[static_cast<size_t>(e)]);
+  };
+  for (size_t p = 1; p < order.size(); ++p)
+    check(key(order[p - 1]) != key(order[p]), ErrorCode::invalid_argument,
+          "coo: row {}, column {} stands twice; merged() and summed() add such elements up", key(order[p]).first,
+          key(order[p]).second);
+  return order;
+}
 
 Merged merged(const Coo& coo) {
   Merged result{.coo = {.num_rows = coo.num_rows, .num_cols = coo.num_cols},
@@ -81,13 +81,11 @@ std::vector<float> summed(const Merged& merged, std::span<const float> values) {
 
 Converted csr_from_coo(const Coo& coo) {
   Converted result{.order = sorted_order(coo)};
-  std::vector<int32_t> indptr(static_cast<size_t>(coo.num_rows) + 1, 0), indices;
+  std::vector<int32_t> indices;
   indices.reserve(result.order.size());
-  for (const int64_t e : result.order) {
-    indices.push_back(coo.cols[static_cast<size_t>(e)]);
-    ++indptr[static_cast<size_t>(coo.rows[static_cast<size_t>(e)]) + 1];
-  }
-  std::partial_sum(indptr.begin(), indptr.end(), indptr.begin());
+  for (const int64_t e : result.order) indices.push_back(coo.cols[static_cast<size_t>(e)]);
+  std::vector<int32_t> indptr = indptr_of(coo.num_rows, result.order.size(),
+                                          [&](size_t p) { return coo.rows[static_cast<size_t>(result.order[p])]; });
   result.structure = csr_of(coo.num_rows, coo.num_cols, std::move(indptr), std::move(indices));
   return result;
 }
@@ -119,41 +117,65 @@ Converted ell_from_coo(const Coo& coo) {
 
 namespace {
 
-Converted blocked(const Coo& coo, int64_t block) {
+// Blocks that hold something by block row, then block column, and for each place in them its element, or -1.
+struct Blocks {
+  std::vector<std::pair<int32_t, int32_t>> places;
+  std::vector<int64_t> order;
+};
+
+Blocks blocks_of(const Coo& coo, int64_t block) {
   const std::vector<int64_t> order = sorted_order(coo);
-  // Blocks by block row, then block column.
-  std::vector<std::pair<int32_t, int32_t>> blocks;
+  Blocks result;
+  auto& [places, elements] = result;
   const auto block_of = [&](int64_t e) {
     return std::pair(static_cast<int32_t>(coo.rows[static_cast<size_t>(e)] / block),
                      static_cast<int32_t>(coo.cols[static_cast<size_t>(e)] / block));
   };
-  for (const int64_t e : order) blocks.push_back(block_of(e));
-  std::sort(blocks.begin(), blocks.end());
-  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-  check(static_cast<int64_t>(blocks.size()) <= INT32_MAX / (block * block), ErrorCode::invalid_argument,
-        "bsr: {} blocks of {} x {} do not fit indices of 32 bits", blocks.size(), block, block);
-  const int64_t block_rows = (coo.num_rows + block - 1) / block, block_cols = (coo.num_cols + block - 1) / block;
-  std::vector<int32_t> indptr(static_cast<size_t>(block_rows) + 1, 0), indices;
-  for (const auto& [row, col] : blocks) {
-    ++indptr[static_cast<size_t>(row) + 1];
-    indices.push_back(col);
-  }
-  std::partial_sum(indptr.begin(), indptr.end(), indptr.begin());
-  Converted result{.order = std::vector<int64_t>(blocks.size() * static_cast<size_t>(block * block), -1)};
+  for (const int64_t e : order) places.push_back(block_of(e));
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  check(static_cast<int64_t>(places.size()) <= INT32_MAX / (block * block), ErrorCode::invalid_argument,
+        "bsr: {} blocks of {} x {} do not fit indices of 32 bits", places.size(), block, block);
+  elements.assign(places.size() * static_cast<size_t>(block * block), -1);
   for (const int64_t e : order) {
-    const auto at = std::lower_bound(blocks.begin(), blocks.end(), block_of(e)) - blocks.begin();
+    const auto at = std::lower_bound(places.begin(), places.end(), block_of(e)) - places.begin();
     const int64_t inner = coo.rows[static_cast<size_t>(e)] % block * block + coo.cols[static_cast<size_t>(e)] % block;
-    result.order[static_cast<size_t>(at * block * block + inner)] = e;
+    elements[static_cast<size_t>(at * block * block + inner)] = e;
   }
-  result.structure = csr_of(block_rows, block_cols, std::move(indptr), std::move(indices));
   return result;
 }
+
+int64_t num_blocks(int64_t length, int64_t block) { return (length + block - 1) / block; }
 
 }  // namespace
 
 Converted bsr_from_coo(const Coo& coo, int64_t block) {
   check(block >= 1 && block <= 256, ErrorCode::invalid_argument, "bsr: blocks are 1 to 256 wide, not {}", block);
-  return blocked(coo, block);
+  Blocks blocks = blocks_of(coo, block);
+  const int64_t block_rows = num_blocks(coo.num_rows, block);
+  std::vector<int32_t> indices;
+  for (const auto& [row, col] : blocks.places) indices.push_back(col);
+  std::vector<int32_t> indptr =
+      indptr_of(block_rows, blocks.places.size(), [&](size_t p) { return blocks.places[p].first; });
+  return {csr_of(block_rows, num_blocks(coo.num_cols, block), std::move(indptr), std::move(indices)),
+          std::move(blocks.order)};
+}
+
+Converted dbsr_from_coo(const Coo& coo, int64_t block) {
+  check(block >= 1 && block <= 256, ErrorCode::invalid_argument, "dbsr: blocks are 1 to 256 wide, not {}", block);
+  Blocks blocks = blocks_of(coo, block);
+  Level rows{.is_sparse = true, .is_variable = true, .length = num_blocks(coo.num_rows, block)};
+  Level cols{.is_sparse = true, .is_variable = true, .length = num_blocks(coo.num_cols, block), .indptr = {0}};
+  for (const auto& [row, col] : blocks.places) {
+    if (rows.indices.empty() || rows.indices.back() != row) {
+      rows.indices.push_back(row);
+      cols.indptr.push_back(0);
+    }
+    cols.indices.push_back(col);
+    cols.indptr.back() = static_cast<int32_t>(cols.indices.size());
+  }
+  rows.indptr = {0, static_cast<int32_t>(rows.indices.size())};
+  return {make_structure({{.length = 1}, std::move(rows), std::move(cols)}), std::move(blocks.order)};
 }
 
 }  // namespace weft::sparse

@@ -32,10 +32,14 @@ Converted on_chain(const FormatRewriteRule& rule, FormatArrays stored, const std
 }
 
 std::vector<Converted> by_rules(const Coo& coo, const std::vector<FormatRewriteRule>& rules) {
-  const Converted sorted = csr_from_coo(coo);
-  std::vector<int64_t> left = sorted.order;
+  std::vector<int64_t> left = sorted_order(coo);
+  Coordinates at{.num_rows = coo.num_rows, .num_cols = coo.num_cols};
+  for (const int64_t e : left) {
+    at.rows.push_back(coo.rows[static_cast<size_t>(e)]);
+    at.cols.push_back(coo.cols[static_cast<size_t>(e)]);
+  }
   std::vector<Converted> results;
-  for (FormatArrays& stored : take_all(rules, coordinates_of(*sorted.structure.data()))) {
+  for (FormatArrays& stored : take_all(rules, std::move(at))) {
     std::vector<int64_t> taken, rest;
     for (size_t e = 0; e < left.size(); ++e) (stored.taken[e] != 0 ? taken : rest).push_back(left[e]);
     left = std::move(rest);

@@ -86,24 +86,10 @@ Converted dcsr_from_coo(const Coo& coo) {
   return csf_from_coo({.extents = {coo.num_rows, coo.num_cols}, .coordinates = {coo.rows, coo.cols}});
 }
 
-Converted dbsr_from_coo(const Coo& coo, int64_t block) {
-  const Converted blocks = bsr_from_coo(coo, block);
-  const Level& rows = blocks.structure.data()->levels[1];
-  Level full{.is_sparse = true, .is_variable = true, .length = blocks.structure.num_rows()};
-  Level cols{.is_sparse = true, .is_variable = true, .length = rows.length, .indptr = {0}, .indices = rows.indices};
-  for (size_t r = 0; r + 1 < rows.indptr.size(); ++r) {
-    if (rows.indptr[r] == rows.indptr[r + 1]) continue;
-    full.indices.push_back(static_cast<int32_t>(r));
-    cols.indptr.push_back(rows.indptr[r + 1]);
-  }
-  full.indptr = {0, static_cast<int32_t>(full.indices.size())};
-  return {make_structure({{.length = 1}, std::move(full), std::move(cols)}), blocks.order};
-}
-
 Converted sr_bcrs_from_coo(const Coo& coo, int64_t t, int64_t g) {
   check(t >= 1 && t <= 256 && g >= 1 && g <= 4096, ErrorCode::invalid_argument,
         "sr_bcrs({}, {}): strips have 1 to 256 rows and groups 1 to 4096 tiles", t, g);
-  const Converted sorted = csr_from_coo(coo);
+  sorted_order(coo);  // checks
   const int64_t strips = (coo.num_rows + t - 1) / t;
   // Tiles by strip and column.
   std::map<std::pair<int64_t, int32_t>, std::vector<int64_t>> tiles;
@@ -112,28 +98,30 @@ Converted sr_bcrs_from_coo(const Coo& coo, int64_t t, int64_t g) {
     tile.resize(static_cast<size_t>(t), -1);
     tile[static_cast<size_t>(coo.rows[e] % t)] = static_cast<int64_t>(e);
   }
-  Level groups{.is_variable = true, .length = (coo.num_cols + g - 1) / g, .indptr = {0}};
+  Level groups{.is_variable = true, .length = (coo.num_cols + g - 1) / g};
   Level cols{.is_sparse = true, .length = coo.num_cols, .per_parent = g};
   Converted result;
-  auto tile = tiles.begin();
-  for (int64_t strip = 0; strip < strips; ++strip) {
+  std::vector<int64_t> strip_of;  // each group's
+  const auto width = static_cast<size_t>(g);
+  for (auto tile = tiles.begin(); tile != tiles.end();) {
+    const int64_t strip = tile->first.first;
     for (; tile != tiles.end() && tile->first.first == strip; ++tile) {
       cols.indices.push_back(tile->first.second);
       result.order.insert(result.order.end(), tile->second.begin(), tile->second.end());
     }
-    const auto width = static_cast<size_t>(g);
     cols.indices.resize((cols.indices.size() + width - 1) / width * width, static_cast<int32_t>(coo.num_cols));
     check(cols.indices.size() * static_cast<size_t>(t) <= static_cast<size_t>(INT32_MAX), ErrorCode::invalid_argument,
           "sr_bcrs({}, {}): the values do not fit indices of 32 bits", t, g);
     result.order.resize(cols.indices.size() * static_cast<size_t>(t), -1);
-    groups.indptr.push_back(static_cast<int32_t>(cols.indices.size() / width));
+    strip_of.resize(cols.indices.size() / width, strip);
   }
+  groups.indptr = indptr_of(strips, strip_of.size(), [&](size_t p) { return strip_of[p]; });
   result.structure = make_structure({{.length = strips}, std::move(groups), std::move(cols)});
   return result;
 }
 
 Diagonals dia_from_coo(const Coo& coo) {
-  const Converted sorted = csr_from_coo(coo);  // checks
+  sorted_order(coo);  // checks
   std::map<int64_t, size_t> place;
   for (size_t e = 0; e < coo.rows.size(); ++e) place[int64_t{coo.cols[e]} - coo.rows[e]] = 0;
   check(coo.num_rows == 0 || static_cast<int64_t>(place.size()) <= INT32_MAX / coo.num_rows,

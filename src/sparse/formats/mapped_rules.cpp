@@ -183,16 +183,19 @@ FormatRewriteRule sr_bcrs_rule(const MatrixAxes& matrix, int64_t t, int64_t g) {
     std::set<std::pair<int64_t, int64_t>> tiles;
     for (size_t e = 0; e < left.size(); ++e)
       if (result.taken[e] != 0) tiles.insert(tile_of(e));
-    std::vector<int32_t> indptr{0}, indices;
+    std::vector<int32_t> indices;
+    std::vector<int64_t> strip_of;  // each group's
     const auto width = static_cast<size_t>(g);
-    auto tile = tiles.begin();
-    for (int64_t s = 0; s < (left.num_rows + t - 1) / t; ++s) {
+    for (auto tile = tiles.begin(); tile != tiles.end();) {
+      const int64_t s = tile->first;
       for (; tile != tiles.end() && tile->first == s; ++tile) indices.push_back(static_cast<int32_t>(tile->second));
       indices.resize((indices.size() + width - 1) / width * width, static_cast<int32_t>(left.num_cols));
       check(indices.size() * static_cast<size_t>(t) <= static_cast<size_t>(INT32_MAX), ErrorCode::invalid_argument,
             "sr_bcrs({}, {}): the values do not fit indices of 32 bits", t, g);
-      indptr.push_back(static_cast<int32_t>(indices.size() / width));
+      strip_of.resize(indices.size() / width, s);
     }
+    std::vector<int32_t> indptr =
+        indptr_of((left.num_rows + t - 1) / t, strip_of.size(), [&](size_t p) { return strip_of[p]; });
     result.scalars = {{count, indptr.back()}};
     result.arrays = {{group + "_indptr", std::move(indptr)}, {col + "_indices", std::move(indices)}};
     return result;

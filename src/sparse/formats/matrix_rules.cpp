@@ -34,10 +34,8 @@ FormatRewriteRule csr_rule(const MatrixAxes& matrix) {
   rule.to_old = {{matrix.row, loop::variable(row)}, {matrix.col, loop::variable(col)}};
   rule.take = [](const Coordinates& left, bool) {
     FormatArrays result{.taken = std::vector<char>(left.size(), 1)};
-    std::vector<int32_t> indptr(static_cast<size_t>(left.num_rows) + 1, 0);
     count32(left.size(), "csr");
-    for (const int32_t r : left.rows) ++indptr[static_cast<size_t>(r) + 1];
-    for (size_t r = 0; r + 1 < indptr.size(); ++r) indptr[r + 1] += indptr[r];
+    std::vector<int32_t> indptr = indptr_of(left.num_rows, left.size(), [&](size_t e) { return left.rows[e]; });
     result.arrays = {{"J_csr_indptr", std::move(indptr)}, {"J_csr_indices", left.cols}};
     result.scalars = {{"nnz_csr", static_cast<int64_t>(left.size())}};
     return result;
@@ -104,15 +102,16 @@ FormatRewriteRule bsr_rule(const MatrixAxes& matrix, int64_t block) {
     FormatArrays result{.taken = std::vector<char>(left.size(), 0)};
     std::map<std::pair<int64_t, int64_t>, int64_t> filled;
     for (size_t e = 0; e < left.size(); ++e) ++filled[{left.rows[e] / block, left.cols[e] / block}];
-    const int64_t num_block_rows = (left.num_rows + block - 1) / block;
-    std::vector<int32_t> indptr(static_cast<size_t>(num_block_rows) + 1, 0), indices;
+    std::vector<int32_t> indices;
+    std::vector<int64_t> rows;  // each block's
     for (const auto& [place, count] : filled) {
       if (!last && 2 * count < block * block) continue;
       indices.push_back(static_cast<int32_t>(place.second));
-      ++indptr[static_cast<size_t>(place.first) + 1];
+      rows.push_back(place.first);
     }
     count32(indices.size() * static_cast<size_t>(block * block), name);
-    for (size_t r = 0; r + 1 < indptr.size(); ++r) indptr[r + 1] += indptr[r];
+    std::vector<int32_t> indptr =
+        indptr_of((left.num_rows + block - 1) / block, rows.size(), [&](size_t p) { return rows[p]; });
     for (size_t e = 0; e < left.size(); ++e)
       result.taken[e] = last || 2 * filled[{left.rows[e] / block, left.cols[e] / block}] >= block * block;
     result.scalars = {{nnzb, static_cast<int64_t>(indices.size())}};

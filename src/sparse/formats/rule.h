@@ -50,6 +50,17 @@ struct FormatRewriteRule {
   std::function<std::vector<int32_t>(const Coordinates& left, const FormatArrays& stored)> count = {};
 };
 
+// An indptr over `num_rows` rows of `count` positions, which stand in rows `row_of(p)` that never fall. Rows that hold
+// nothing are filled in, not gone through: there may be 2^31 of them.
+template <class RowOf>
+std::vector<int32_t> indptr_of(int64_t num_rows, size_t count, const RowOf& row_of) {
+  std::vector<int32_t> indptr;
+  indptr.reserve(static_cast<size_t>(num_rows) + 1);
+  for (size_t p = 0; p < count; ++p) indptr.resize(static_cast<size_t>(row_of(p)) + 1, static_cast<int32_t>(p));
+  indptr.resize(static_cast<size_t>(num_rows) + 1, static_cast<int32_t>(count));
+  return indptr;
+}
+
 // Throws Error(invalid_argument) where f and its inverse are not inverse to each other, on a grid of coordinates.
 void check_inverse(const FormatRewriteRule& rule, const std::vector<std::string>& old_axes);
 

@@ -33,4 +33,8 @@ const Structure::Data& data_of(const Structure& structure, const char* name);
 // Of a CSR structure.
 Coordinates coordinates_of(const Structure::Data& structure);
 
+// The list's elements by row, then column. Throws Error(invalid_argument) for what does not fit, lies outside or stands
+// twice.
+std::vector<int64_t> sorted_order(const Coo& coo);
+
 }  // namespace weft::sparse
