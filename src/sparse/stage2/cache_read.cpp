@@ -111,7 +111,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     loop::visit(e, [&](const Expr& node) {
       if (node->op != Op::load && !loop::is_search(node->op)) return;
       visit(found.loop().body, [&](const Stmt& stmt) {
-        if ((stmt.kind == Stmt::Kind::store || stmt.kind == Stmt::Kind::allocate) && stmt.name == node->name)
+        if (stmt.kind == Stmt::Kind::store && stmt.name == node->name)
           refuse(
               "cache_read", name,
               fmt::format("where '{}' is read depends on '{}', which is set within the loop", buffer_name, node->name));
@@ -147,6 +147,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
       shell.reduction = false;
       shell.loop = loop::LoopKind::serial;
       shell.thread.clear();
+      shell.annotations.clear();
     } else {
       check_known(shell.value);
     }

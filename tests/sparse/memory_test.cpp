@@ -1,0 +1,181 @@
+// Each condition of what makes memory, and of what moves around it, alone: what is made, when it is read first, and
+// what is refused.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "sparse/operators/kept.h"
+#include "sparse/stage2/primitives.h"
+#include "tests/sparse/sound_schedules.h"
+#include "tests/sparse/support.h"
+
+namespace weft::sparse::test::memory {
+namespace {
+
+using sound_schedules::expect_refused;
+using sound_schedules::kSpmm;
+using sound_schedules::Set;
+using sound_schedules::stage2_of;
+
+const Set kEight = {{"feat", 8}};
+
+// ---- cache_read
+
+// Whatever its loops are, and are told to do, a copy is made by serial loops.
+TEST(CopiedFirst, ByLoopsThatDoNothingElse) {
+  const std::string copy = "cache_read(csrmm.j, B, register)\n";
+  const std::string plain = R"(      allocate B_local[2, 4]: fp32 in register
+      for ko in range(2):
+        for ki in range(4):
+          block csrmm_fetch:
+)";
+  for (const char* lines : {"", "vectorize(ki)\n", "unroll(ko)\n", "annotate(ko, prefetch, 3)\n",
+                            "bind(ko, threadIdx.x)\n", "bind(ki, threadIdx.y)\n"}) {
+    const std::string schedule = std::string("lower()\nko, ki = split(csrmm.k, 4)\n") + lines + copy;
+    expect_contains(stage2_of(kSpmm, schedule, kEight), plain, lines);
+    expect_same_results(kSpmm, schedule, kEight);
+  }
+}
+
+TEST(CopiedFirst, IntoMemoryThatHoldsAnyOfItsValues) {
+  const std::string program = program_of_rows(R"(  X = buffer(I, U): bf16
+  W = buffer(I): int32
+  Z = buffer(I, U): fp32
+  iterate it(I, U) "SS" as (i, u):
+    Z[i, u] = X[i, u] * real(W[i])
+)");
+  expect_contains(stage2_of(program, "lower()\ncache_read(it.i, X, register)\n"), "allocate X_local[8]: fp32", "bf16");
+  expect_contains(stage2_of(program, "lower()\ncache_read(it.i, W, shared)\n"), "allocate W_local[1]: int32 in shared",
+                  "int32");
+  // An array of an axis may have either width.
+  const std::string places = "lower()\ncache_read(csrmm.j, j_indices, register)\n";
+  expect_contains(stage2_of(kSpmm, places), "allocate j_indices_local[1]: int64 in register", "indices");
+  expect_same_results(kSpmm, places, kEight);
+}
+
+TEST(CopiedFirst, NothingThatIsSearched) {
+  const std::string program = R"(program p(m, n, nnz, all):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  L = sparse_variable(I, n, all, indptr=l_indptr, indices=l_indices)
+  T = buffer(I, J): fp32
+  Z = buffer(I, L): fp32
+  iterate it(I, L) "SS" as (a, b):
+    Z[a, b] = T[a, b]
+)";
+  expect_refused(program, "lower()\ncache_read(it.b, j_indices, register)\n",
+                 "block 'it' searches in 'j_indices'; one element is kept");
+}
+
+// A division is said as the program says it.
+TEST(CopiedFirst, NoPlaceThatDividesByWhatMayBe0) {
+  const std::string program = R"(program p(m, q):
+  I = dense_fixed(m)
+  A = buffer(I): fp32
+  Y = buffer(I): fp32
+  iterate it(I) "S" as (i):
+    Y[i] = A[(i + 1) * (i // q)]
+)";
+  const std::string says = refusal([&] { stage2_of(program, "lower()\ncache_read(it.i, A, register)\n"); });
+  expect_contains(says, "may divide by 0, also where nothing is read: A[(i + 1) * (i // q)]", "words");
+  EXPECT_EQ(says.find("checked"), std::string::npos) << says;
+}
+
+// ---- cache_write
+
+TEST(Kept, IsWhatLoopsOfLiteralsWrite) {
+  expect_refused(kSpmm, "lower()\ncache_write(csrmm.i, register)\n",
+                 "the extent feat of 'k' is no literal; split it, and keep what the inner loop writes");
+}
+
+// Without init a sum may be kept for one iteration of its reduction: it is read first, and written back.
+TEST(Kept, IsReadFirstWhereItIsNotSet) {
+  const auto program = [](const char* kinds, const std::string& lines) {
+    return program_of_rows(fmt::format(R"(  X = buffer(I, U): fp32
+  Y = buffer(I): fp32
+  Z = buffer(I, U): fp32
+  iterate it(I, U) "{}" as (i, u):
+{})",
+                                       kinds, lines));
+  };
+  const auto reads = [](const std::string& text, const std::string& loop) {
+    const std::string schedule = fmt::format("lower()\ncache_write(it.{}, register)\n", loop);
+    expect_same_results(text, schedule, {{"m", 3}});
+    return stage2_of(text, schedule).find("block it_read:") != std::string::npos;
+  };
+  const std::string init = "    init:\n      ";
+  EXPECT_TRUE(reads(program("SR", "    Y[i] = Y[i] + X[i, u]\n"), "u"));
+  EXPECT_TRUE(reads(program("SR", "    Y[i] = Y[i] + X[i, u]\n"), "i"));
+  EXPECT_TRUE(reads(program("SR", "    Y[i] = X[i, u]\n"), "i"));
+  EXPECT_TRUE(reads(program("SR", init + "Y[i] = Y[i] * 2.0\n    Y[i] = Y[i] + X[i, u]\n"), "i"));
+  EXPECT_FALSE(reads(program("SR", init + "Y[i] = 2.0\n    Y[i] = Y[i] + X[i, u]\n"), "i"));
+  EXPECT_FALSE(reads(program("SS", "    Z[i, u] = X[i, u]\n"), "i"));
+  EXPECT_FALSE(reads(program("SS", "    Z[i, u] = X[i, u]\n"), "u"));
+  EXPECT_TRUE(reads(program("SS", "    Z[i, u] = Z[i, u] + X[i, u]\n"), "i"));
+  // By init alone.
+  EXPECT_TRUE(reads(program("SS", init + "Z[i, u] = Z[i, u] + 1.0\n    Z[i, u] = X[i, u]\n"), "i"));
+  EXPECT_FALSE(reads(program("SS", init + "Z[i, u] = 1.0\n    Z[i, u] = Z[i, u] + X[i, u]\n"), "i"));
+  expect_refused(program("SR", init + "Y[i] = 0.0\n    Y[i] = Y[i] + X[i, u]\n"),
+                 "lower()\ncache_write(it.u, register)\n",
+                 "loop 'u' is a reduction; what is added up has to be kept around all of it");
+}
+
+Stage2 stage_of(const std::string& nest) {
+  return parse_stage2(fmt::format(R"(stage2 p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  X = buffer(I, N): fp32
+{})",
+                                  nest));
+}
+
+// What its place is made of is not known where it is copied from and to.
+TEST(Kept, IsAtNoPlaceThatIsSetWithinTheBlock) {
+  Stage2 stage = stage_of(R"(  for i in range(m):
+    for u in range(4):
+      block b:
+        let a = u
+        X[i, a] = 1.0
+)");
+  expect_contains(refusal([&] { cache_write(stage, "b.i", loop::Scope::registers); }),
+                  "cache_write(b.i): 'X' is written at 'a', which is set within the block", "let");
+}
+
+// ---- reorder
+
+TEST(Reordered, AreLoopsOfOneNest) {
+  Stage2 stage = stage_of(R"(  for i in range(m):
+    for u in range(4):
+      block a:
+        X[i, u] = 1.0
+  for i in range(m):
+    for u in range(4):
+      block b:
+        X[i, u] = 2.0
+)");
+  expect_contains(refusal([&] {
+                    reorder(stage, {"a.i", "b.u"});
+                  }),
+                  "reorder(a.i, b.u): 'b.u' is of another nest than 'a.i'", "nests");
+  expect_contains(refusal([&] { reorder(stage, {"a.i"}); }), "reorder(a.i): two loops or more are needed", "one");
+}
+
+// A condition that stood within a loop keeps nothing inside that its extent loads.
+TEST(Reordered, LoopsNeedNoConditionThatStoodWithinThem) {
+  Stage2 stage = stage_of(R"(  for i in range(m):
+    for j in range(j_indptr[i + 1] - j_indptr[i]):
+      if i + j < m:
+        for u in range(4):
+          block b:
+            X[i + j, u] = 1.0
+)");
+  reorder(stage, {"b.u", "b.j"});
+  expect_contains(to_text(stage), R"(    for u in range(4):
+      for j in range(j_indptr[i + 1] - j_indptr[i]):
+        if i + j < m:
+)",
+                  "the condition stays within");
+}
+
+}  // namespace
+}  // namespace weft::sparse::test::memory
