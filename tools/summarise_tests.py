@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Sums up a test run: summarise_tests.py FOLDER.
 
-FOLDER holds CTest's *.xml (JUnit), steps.tsv (name, passed or failed, seconds) and need-model.txt (names of tests
-that were not run for want of the model). Steps that ran tests are counted by their tests, all others as one.
+FOLDER holds CTest's *.xml (JUnit) and steps.tsv (name, passed or failed, seconds). Steps that ran tests are counted by
+their tests, all others as one. A test that is skipped gives its reason, or has failed.
 The last line is "N passed, N failed, N skipped"; the exit status is 1 when anything failed, or more cubins were made
 than a run may take the time for.
 """
@@ -23,9 +23,14 @@ def outcome(case):
 
 
 def reason(case):
-    """Why a test was skipped, as GTEST_SKIP() puts it into the output."""
+    """Why a test was skipped: as GTEST_SKIP() puts it into the output, or what CTest says of one that it did not start."""
     given = re.search(r": Skipped\n(.+)", case.findtext("system-out") or "")
-    return f" ({given[1]})" if given else ""
+    if given:
+        return given[1]
+    if case.get("status") == "disabled":
+        return ""
+    message = case.find("skipped").get("message", "") if case.find("skipped") is not None else ""
+    return "" if message.startswith("SKIP_") else message
 
 
 def summarise(folder):
@@ -39,9 +44,12 @@ def summarise(folder):
             cubins += sum(map(int, re.findall(r"^cubins made: (\d+)$", case.findtext("system-out") or "", re.MULTILINE)))
             if result == "passed" and case.get("name").startswith("build."):
                 continue  # says that a program is built, and tests nothing
+            test, why = f"{file.stem}: {case.get('name')}", reason(case) if result == "skipped" else ""
+            if result == "skipped" and not why:
+                result, why = "failed", "skipped without a reason"
             counts[result] += 1
             if result in names:
-                names[result].append(f"{file.stem}: {case.get('name')}{reason(case)}")
+                names[result].append(test + (f" ({why})" if why else ""))
         suites[file.stem] = counts
         for key in totals:
             totals[key] += counts[key]
@@ -64,22 +72,14 @@ def summarise(folder):
     if cubins > MOST_CUBINS:
         totals["failed"] += 1
         names["failed"].append(f"{cubins} cubins are made, more than {MOST_CUBINS}")
-    need_model = folder / "need-model.txt"
-    waiting = need_model.read_text().split("\n") if need_model.exists() else []
-    waiting = [name for name in waiting if name]
-    totals["skipped"] += len(waiting)
-    return totals, lines, names, waiting
+    return totals, lines, names
 
 
 def main():
-    totals, lines, names, waiting = summarise(pathlib.Path(sys.argv[1]))
+    totals, lines, names = summarise(pathlib.Path(sys.argv[1]))
     print("\n".join(lines))
     for name in names["skipped"]:
         print(f"skipped: {name}")
-    if waiting:
-        print(f"{len(waiting)} tests need the model: make test-model")
-        for name in waiting:
-            print(f"skipped: {name}")
     for name in names["failed"]:  # at the end, where a log that was cut still has them
         print(f"failed: {name}")
     print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")

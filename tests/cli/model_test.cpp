@@ -20,11 +20,11 @@ namespace {
 
 class RealModel : public ::testing::Test {
  protected:
-  explicit RealModel(const char* variable) : variable_(variable) {}
+  RealModel(const char* variable, const char* command) : variable_(variable), command_(command) {}
   void SetUp() override {
     const char* path = std::getenv(variable_);
     if (path == nullptr)
-      GTEST_SKIP() << variable_ << " is not set; tools/run_model_tests.sh fetches models and sets it";
+      GTEST_SKIP() << "needs a model: " << variable_ << " is not set; " << command_ << " fetches it and sets that";
     path_ = path;
   }
   // Of the first `tokens` tokens of the English text: the mean of -log p, which for the fp64 reference is `expected`.
@@ -41,13 +41,13 @@ class RealModel : public ::testing::Test {
       EXPECT_NEAR(std::log(result.last().at("perplexity").get<double>()), expected, allowed) << precision;
     }
   }
-  const char* variable_;
+  const char *variable_, *command_;
   std::string path_;
 };
 
 class DemoModel : public RealModel {
  protected:
-  DemoModel() : RealModel("WEFT_TEST_MODEL") {}
+  DemoModel() : RealModel("WEFT_TEST_MODEL", "make test-model") {}
 };
 
 TEST_F(DemoModel, HasTheTokenizerThatTheVectorsWereMadeWith) {
@@ -99,7 +99,7 @@ TEST_F(DemoModel, KeepsTheStatedErrorOfEachPrecision) { expect_mean_loss("300", 
 
 class Gemma3 : public RealModel {
  protected:
-  Gemma3() : RealModel("WEFT_TEST_GEMMA3") {}
+  Gemma3() : RealModel("WEFT_TEST_GEMMA3", "make test-model MODEL=gemma3") {}
 };
 
 TEST_F(Gemma3, HasItsConfig) {

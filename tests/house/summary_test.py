@@ -14,9 +14,17 @@ SUITE = """<?xml version="1.0"?><testsuite name="x" tests="4">
 x_test.cpp:3: Skipped
 no such machine
 [  SKIPPED ] C.Skipped (0 ms)</system-out></testcase>
-<testcase name="D.Disabled" status="disabled"/>
+<testcase name="a_card" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
+<system-out>card_test.cpp:9: Skipped
+needs a model: make test-model fetches it
+</system-out></testcase>
+{more}
 </testsuite>"""
 FAILING = '<testcase name="B.Fails" status="fail"><failure message="wrong"/></testcase>'
+
+
+def suite(failing="", more=""):
+    return SUITE.format(failing=failing, more=more)
 
 
 def summary(files):
@@ -28,31 +36,39 @@ def summary(files):
 
 
 steps = "layers\tpassed\t1\nrelease-build\tpassed\t9\nrelease-tests\t{}\t9\n"
-status, lines = summary({"release.xml": SUITE.format(failing=""), "steps.tsv": steps.format("passed"),
-                         "need-model.txt": "Model.Answers\n"})
+status, lines = summary({"release.xml": suite(), "steps.tsv": steps.format("passed")})
 assert status == 0, lines
-assert lines[-1] == "3 passed, 0 failed, 3 skipped", lines  # one test, two steps without tests
+assert lines[-1] == "3 passed, 0 failed, 2 skipped", lines  # one test, two steps without tests
 assert any(line.startswith("cubins ") and " 7 made" in line for line in lines), lines
-assert "1 tests need the model: make test-model" in lines and "skipped: Model.Answers" in lines, lines
-assert "skipped: release: C.Skipped (no such machine)" in lines and "skipped: release: D.Disabled" in lines, lines
+assert "skipped: release: C.Skipped (no such machine)" in lines, lines
+assert "skipped: release: a_card (needs a model: make test-model fetches it)" in lines, lines
 
-status, lines = summary({"release.xml": SUITE.format(failing=FAILING), "steps.tsv": steps.format("failed")})
+silent = ('<testcase name="D.Disabled" status="disabled"/>'
+          '<testcase name="E.Silent" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/></testcase>'
+          '<testcase name="F.Waits" status="notrun"><skipped message="Fixture dependency failed"/></testcase>')
+status, lines = summary({"release.xml": suite(more=silent), "steps.tsv": steps.format("passed")})
+assert status == 1 and lines[-1] == "3 passed, 2 failed, 3 skipped", lines
+assert "failed: release: D.Disabled (skipped without a reason)" in lines, lines
+assert "failed: release: E.Silent (skipped without a reason)" in lines, lines
+assert "skipped: release: F.Waits (Fixture dependency failed)" in lines, lines
+
+status, lines = summary({"release.xml": suite(FAILING), "steps.tsv": steps.format("failed")})
 assert status == 1 and lines[-1] == "3 passed, 1 failed, 2 skipped", lines
 assert "failed: release: B.Fails" in lines, lines
 
 stale = '<testcase name="build.b_test" status="fail"><failure message="stale"/></testcase>'
-status, lines = summary({"release.xml": SUITE.format(failing=stale), "steps.tsv": steps.format("failed")})
+status, lines = summary({"release.xml": suite(stale), "steps.tsv": steps.format("failed")})
 assert status == 1 and "failed: release: build.b_test" in lines, lines
 
 status, lines = summary({"steps.tsv": "asan-build\tfailed\t3\n"})
 assert status == 1 and lines[-1] == "0 passed, 1 failed, 0 skipped", lines
 
-status, lines = summary({"release.xml": SUITE.format(failing=""), "steps.tsv": "release-tests\tfailed\t3\n"})
+status, lines = summary({"release.xml": suite(), "steps.tsv": "release-tests\tfailed\t3\n"})
 assert status == 1 and lines[-1] == "1 passed, 1 failed, 2 skipped", lines  # ended badly without a failed test
 
-cubins = SUITE.format(failing="").replace("cubins made: 7", "cubins made: {}")
+cubins = suite().replace("cubins made: 7", "cubins made: {}")
 for made in (120, 121):
-    status, lines = summary({"release.xml": cubins.format(made - 7), "asan.xml": SUITE.format(failing="")})
+    status, lines = summary({"release.xml": cubins.format(made - 7), "asan.xml": suite()})
     assert status == (made > 120) and lines[-1] == f"2 passed, {made - 120} failed, 4 skipped", lines
 assert "failed: 121 cubins are made, more than 120" in lines, lines
 

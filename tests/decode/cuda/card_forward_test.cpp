@@ -103,7 +103,7 @@ class CardDemoModel : public ::testing::Test {
   void SetUp() override {
     const char* path = std::getenv("WEFT_TEST_MODEL");
     if (path == nullptr)
-      GTEST_SKIP() << "WEFT_TEST_MODEL is not set; tools/run_model_tests.sh fetches models and sets it";
+      GTEST_SKIP() << "needs a model: WEFT_TEST_MODEL is not set; make test-model fetches it and sets that";
     path_ = path;
     std::ifstream text(WEFT_TEST_DATA "/english.txt");
     ids_ = Tokenizer(ModelFile(path_)).encode(std::string(std::istreambuf_iterator<char>(text), {}));
