@@ -24,14 +24,26 @@ step() {
   [[ $outcome == passed ]]
 }
 
+# Where tests write: they leave nothing behind.
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+is_empty() {
+  [[ -z "$(ls -A "$temporary")" ]] && return
+  echo "*** tests left among the temporary files:"
+  (cd "$temporary" && find . -mindepth 1 -maxdepth 3)
+  find "$temporary" -mindepth 1 -delete
+  return 1
+}
+
 # suite PRESET CTEST-ARGUMENTS...
 suite() {
   local preset=$1
   shift
   step "$preset-configure" cmake --preset "$preset" -DWEFT_BUILD_TESTS=ON || return
   step "$preset-build" cmake --build "build/$preset" || return
-  step "$preset-tests" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
-    --output-junit "$PWD/$results/$preset.xml" "$@"
+  step "$preset-tests" env TMPDIR="$temporary" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
+    --no-tests=error --output-junit "$PWD/$results/$preset.xml" "$@"
+  step "$preset-litter" is_empty
 }
 
 # Kernels for cards are compiled by the NVRTC that is pinned; where it cannot be had, the tests that need it are skipped, and

@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "tests/ops/cuda/host_card.h"
 #include "tests/support/random_model.h"
+#include "tests/support/temp_folder.h"
 #include "weft/model.h"
 
 namespace weft::cli {
@@ -21,12 +22,11 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 // Both are read once: before anything runs.
+const testing::TempFolder kOwn;
 const fs::path kFolder = [] {
-  const fs::path folder = fs::path(::testing::TempDir()) / ("weft_card_replay" + std::to_string(getpid()));
-  fs::create_directories(folder);
-  setenv("WEFT_RECORD", (folder / "calls").c_str(), 1);
-  setenv("WEFT_TRACE", (folder / "trace.json").c_str(), 1);
-  return folder;
+  setenv("WEFT_RECORD", kOwn.path("calls").c_str(), 1);
+  setenv("WEFT_TRACE", kOwn.path("trace.json").c_str(), 1);
+  return kOwn.path();
 }();
 
 std::vector<fs::path> calls() {

@@ -12,10 +12,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
+
+#include "tests/support/temp_folder.h"
 
 extern char** environ;
 
@@ -86,7 +87,7 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!std::string(*variable).starts_with("WEFT_")) environment.emplace_back(*variable);
-  environment.push_back("WEFT_CACHE_DIR=" + ::testing::TempDir() + "weft_cli_cache");
+  environment.push_back("WEFT_CACHE_DIR=" WEFT_TEST_KERNELS);
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -161,9 +162,8 @@ void expect_refusal(const Result& result, int exit_code, const std::string& code
 }
 
 std::string temporary_file(const std::string& name, const std::string& content) {
-  const std::string path = ::testing::TempDir() + "weft_cli_" + std::to_string(getpid()) + "_" + name;
-  std::ofstream(path, std::ios::binary) << content;
-  return path;
+  static const TempFolder folder;
+  return folder.write(name, content);
 }
 
 }  // namespace weft::testing

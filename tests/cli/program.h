@@ -41,7 +41,7 @@ Result run_weft(const std::vector<std::string>& arguments, const RunOptions& opt
 // A failure is one line on stderr, "weft: code: message", and nothing on stdout.
 void expect_refusal(const Result& result, int exit_code, const std::string& code, const std::string& mentions);
 
-// A file below the test's temporary folder, with that content.
+// A file of that content in a folder that goes with this process.
 std::string temporary_file(const std::string& name, const std::string& content);
 
 }  // namespace weft::testing

@@ -1,6 +1,5 @@
 // WEFT_RECORD, `weft replay` and WEFT_TRACE on a small model.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 
 #include "attention/abi.h"
 #include "tests/cli/program.h"
+#include "tests/support/temp_folder.h"
 #include "weft/attention.h"
 
 namespace weft::testing {
@@ -21,16 +21,16 @@ namespace {
 namespace fs = std::filesystem;
 const std::string kStoriesModel = WEFT_TEST_DATA "/stories260K.gguf";
 
-fs::path fresh_folder(const std::string& name) {
-  const fs::path folder = fs::path(::testing::TempDir()) / ("weft_replay_" + name);
-  fs::remove_all(folder);
+// Of this process, for what is in none of its tests' own.
+const TempFolder& own_folder() {
+  static const TempFolder folder;
   return folder;
 }
 
 // Records a few steps of a model; the calls in the order of their run.
 std::vector<fs::path> record(const std::string& name, const std::string& threads = "2",
                              const std::vector<std::string>& more = {}) {
-  const fs::path folder = fresh_folder(name);
+  const fs::path folder = own_folder().path(name);
   std::vector<std::string> call{"run", kStoriesModel, "--raw",     "-p",   "Once upon a time there was",
                                 "-n",  "2",           "--threads", threads};
   call.insert(call.end(), more.begin(), more.end());
@@ -77,9 +77,8 @@ TEST(Replay, NoticesOtherBitsThanRecorded) {
 // Where this process records its own calls: WEFT_RECORD is read once.
 fs::path own_calls() {
   static const fs::path folder = [] {
-    const fs::path made = fresh_folder("own" + std::to_string(getpid()));
+    const fs::path made = own_folder().path("own");
     setenv("WEFT_RECORD", made.c_str(), 1);
-    setenv("WEFT_CACHE_DIR", (::testing::TempDir() + "weft_cli_cache").c_str(), 1);
     return made;
   }();
   return folder;
@@ -221,7 +220,7 @@ struct Slip {
 }
 
 TEST(Replay, RefusesWhatIsNoRecordedCall) {
-  const fs::path folder = fresh_folder("none");
+  const fs::path folder = own_folder().path("none");
   const Result missing = run_weft({"replay", folder});
   EXPECT_EQ(missing.exit_code, 3);
   EXPECT_NE(missing.err.find("io_error"), std::string::npos) << missing.err;
@@ -268,7 +267,7 @@ TEST(Record, RefusesAFolderThatCannotBeMade) {
 }
 
 TEST(Trace, HoldsEveryItemOfEveryRun) {
-  const fs::path file = fresh_folder("trace.json");
+  const fs::path file = own_folder().path("trace.json");
   const Result result = run_weft({"run", kStoriesModel, "--raw", "-p", "Once upon a time", "-n", "3", "--threads", "2"},
                                  {.environment = {"WEFT_TRACE=" + file.string()}});
   ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -22,6 +22,7 @@
 #include "tests/serve/http/client.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/random_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace weft::testing {
 namespace {
@@ -175,8 +176,8 @@ pid_t server_of(const std::string& path) {
 TEST(ServeProgram, ServesThoughItsStreamsAreClosed) {
   for (const auto& [closed, out] : std::vector<std::pair<std::vector<int>, std::string>>{
            {{0}, ""}, {{1}, ""}, {{2}, ""}, {{0, 1}, ""}, {{0, 1, 2}, ""}, {{}, "/dev/full"}}) {
-    const std::string path = ::testing::TempDir() + "/weft_closed.sock";
-    std::filesystem::remove(path);
+    const TempFolder folder;
+    const std::string path = folder.path("socket");
     std::string text;
     std::thread client([&, path = path] {
       pid_t server = 0;

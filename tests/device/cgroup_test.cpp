@@ -1,11 +1,12 @@
 #include "device/cpu/cgroup.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "tests/support/temp_folder.h"
 
 namespace weft {
 namespace {
@@ -13,15 +14,14 @@ namespace {
 namespace fs = std::filesystem;
 
 // A file system as a process would see it, under a folder of its own.
-class Cgroup : public testing::Test {
+class Cgroup : public ::testing::Test {
  protected:
-  Cgroup() : root_(fs::temp_directory_path() / ("weft-cgroup-" + std::to_string(getpid()))) { fs::remove_all(root_); }
-  ~Cgroup() override { fs::remove_all(root_); }
   void write(const std::string& path, const std::string& text) {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
-  const fs::path root_;
+  const testing::TempFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 class CgroupQuota : public Cgroup {

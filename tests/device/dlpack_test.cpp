@@ -41,7 +41,7 @@ struct DlVersioned {
   DlTensor dl_tensor;
 };
 
-class FromDlpack : public testing::Test {
+class FromDlpack : public ::testing::Test {
  protected:
   float data_[24] = {};
   int64_t shape_[8] = {2, 3, 4, 1, 1, 1, 1, 1};

@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class WorkerTeamOf : public testing::TestWithParam<int> {};
+class WorkerTeamOf : public ::testing::TestWithParam<int> {};
 
 TEST_P(WorkerTeamOf, RunsEveryWorkerOnceAJob) {
   WorkerTeam team(GetParam());
@@ -140,7 +140,7 @@ TEST_P(WorkerTeamOf, KeepsEachFailureToItsOwnJob) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Workers, WorkerTeamOf, testing::Values(1, 2, 3, 7));  // more than this machine's CPUs, too
+INSTANTIATE_TEST_SUITE_P(Workers, WorkerTeamOf, ::testing::Values(1, 2, 3, 7));  // more than this machine's CPUs, too
 
 TEST(WorkerTeam, CallerIsWorkerZero) {
   WorkerTeam team(2);

@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-class WorkspaceOf : public testing::TestWithParam<size_t> {};
+class WorkspaceOf : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(WorkspaceOf, IsZeroAlignedAndWritable) {
   const size_t bytes = GetParam();
@@ -27,8 +27,8 @@ TEST_P(WorkspaceOf, IsZeroAlignedAndWritable) {
   EXPECT_EQ(data[bytes - 1], 0xab);
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, WorkspaceOf,
-                         testing::Values(size_t{1}, size_t{63}, size_t{4096}, (size_t{2} << 20) - 1, size_t{2} << 20,
-                                         (size_t{5} << 20) + 12345));
+                         ::testing::Values(size_t{1}, size_t{63}, size_t{4096}, (size_t{2} << 20) - 1, size_t{2} << 20,
+                                           (size_t{5} << 20) + 12345));
 
 // What was written in one that has ended is not found in the next, which is likely to lie at the same place.
 TEST(Workspace, OfMemoryThatWasUsedIsZeroToo) {

@@ -28,9 +28,6 @@ std::vector<std::string>& JitTest::warnings() {
 }
 
 JitTest::JitTest() {
-  folder_ = ::testing::TempDir() + "/weft_jit_XXXXXX";
-  if (mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  cache_ = folder_ + "/cache";
   auto set = [&](const char* name, const std::string& value) {
     environment_.push_back(std::make_unique<ScopedEnv>(name, value.c_str()));
   };
@@ -43,10 +40,7 @@ JitTest::JitTest() {
   });
 }
 
-JitTest::~JitTest() {
-  log::set_sink(nullptr);
-  std::filesystem::remove_all(folder_);
-}
+JitTest::~JitTest() { log::set_sink(nullptr); }
 
 std::string JitTest::make_compiler(const std::string& name, const std::string& before) {
   const std::string path = write(name,

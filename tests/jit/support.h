@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "jit/host/module.h"
+#include "tests/support/temp_folder.h"
 #include "weft/error.h"
 
 namespace weft::jit {
@@ -67,8 +68,9 @@ class JitTest : public ::testing::Test {
   static std::vector<std::string> names_in(const std::string& folder);
   static std::vector<std::string>& warnings();
 
-  std::string folder_;  // the test's own, removed at the end
-  std::string cache_;   // folder_/cache; not made yet
+  const testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
+  std::string cache_ = folder_ + "/cache";  // not made yet
 
  private:
   std::vector<std::unique_ptr<ScopedEnv>> environment_;

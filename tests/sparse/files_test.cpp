@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "tests/sparse/refusals.h"
+#include "tests/support/temp_folder.h"
 #include "weft/sparse_files.h"
 
 namespace weft::sparse::test {
@@ -20,22 +21,12 @@ namespace {
 using Places = std::vector<int32_t>;
 using Numbers = std::vector<double>;
 
-class Folder {
+class Folder : public testing::TempFolder {
  public:
-  Folder() : path_(::testing::TempDir() + "weft_files_" + std::to_string(getpid())) {
-    std::filesystem::create_directory(path_);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string path(const std::string& name) const { return path_ + "/" + name; }
   size_t num_files() const {
-    const std::filesystem::directory_iterator begin(path_), end;
+    const std::filesystem::directory_iterator begin(path()), end;
     return static_cast<size_t>(std::distance(begin, end));
   }
-
- private:
-  std::string path_;
 };
 
 std::string content_of(const std::string& path) {

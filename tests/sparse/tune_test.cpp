@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <set>
 #include <string>
 
@@ -17,6 +16,7 @@
 #include "tests/sparse/extent_cases.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
+#include "tests/support/temp_folder.h"
 #include "weft/error.h"
 
 namespace weft::sparse::test {
@@ -25,17 +25,11 @@ namespace {
 // What a search keeps is for every later process: a test begins with nothing.
 class OwnResults {
  public:
-  OwnResults() {
-    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
-    setenv("WEFT_CACHE_DIR", folder_.c_str(), 1);
-  }
-  ~OwnResults() {
-    setenv("WEFT_CACHE_DIR", WEFT_TEST_KERNELS, 1);
-    std::filesystem::remove_all(folder_);
-  }
+  OwnResults() { setenv("WEFT_CACHE_DIR", folder_.path().c_str(), 1); }
+  ~OwnResults() { setenv("WEFT_CACHE_DIR", WEFT_TEST_KERNELS, 1); }
 
  private:
-  std::string folder_ = "/tmp/weft_tune_test_XXXXXX";
+  const testing::TempFolder folder_;
 };
 
 FormatChoice choice_in(const char* formats, int64_t prefetch, int64_t tile = 0, int64_t lanes = 0, int64_t group = 0) {

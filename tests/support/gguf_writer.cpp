@@ -104,20 +104,4 @@ void GgufWriter::write(const std::string& path) const {
   if (!out.flush()) throw std::runtime_error("cannot write " + path);
 }
 
-TempFolder::TempFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "weft-test-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a folder like " + pattern);
-  path_ = pattern;
-}
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-std::string TempFolder::write(std::string_view name, std::string_view bytes) const {
-  std::ofstream out(path(name), std::ios::binary);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!out.flush()) throw std::runtime_error("cannot write " + path(name));
-  return path(name);
-}
-
 }  // namespace weft::testing

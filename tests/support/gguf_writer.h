@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/support/temp_folder.h"
+
 namespace weft::testing {
 
 class GgufWriter {
@@ -76,19 +78,5 @@ std::string encode(uint64_t number);
 std::string encode(float number);
 std::string encode(std::string_view text);
 std::string encode_array(uint32_t element_type, uint64_t count, std::string_view elements);
-
-// A fresh folder that goes with its owner.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string path(std::string_view name) const { return path_ + "/" + std::string(name); }
-  std::string write(std::string_view name, std::string_view bytes) const;  // returns the path
-
- private:
-  std::string path_;
-};
 
 }  // namespace weft::testing

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "fake_backend.h"
 #include "tests/attention/kernels/problem.h"
 #include "tests/attention/kernels/states.h"
+#include "tests/support/temp_folder.h"
 #include "weft/levels.h"
 
 namespace weft {
@@ -229,10 +231,10 @@ TEST(Backend, RefusesACustomMaskThatEndsTooSoon) {
 // The recording is read back through the backend.
 TEST(BackendDeathTest, RecordsACall) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // whether calls are recorded is asked once a process
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "weft_backend_records";
-  std::filesystem::remove_all(folder);
+  const testing::TempFolder own;
+  setenv("WEFT_RECORD", own.path().c_str(), 0);  // the process that records begins again, with its parent's folder
+  const std::filesystem::path folder = std::getenv("WEFT_RECORD");
   const auto record = [&] {
-    setenv("WEFT_RECORD", folder.c_str(), 1);
     Problem problem(small_case());
     const AttentionKernel kernel = build_on(fake_target(), problem.spec());
     run_on(fake_target(), kernel, kernel.plan(problem.input(2)), problem.tensors());
@@ -243,7 +245,7 @@ TEST(BackendDeathTest, RecordsACall) {
   for (const char* file : {"call.json", "plan.bin", "q.bin", "k.bin", "v.bin", "o.bin", "lse.bin"})
     EXPECT_TRUE(std::filesystem::exists(call.path() / file)) << file;
   EXPECT_EQ(std::filesystem::file_size(call.path() / "q.bin"), 10u * 6 * 24 * 4);
-  std::filesystem::remove_all(folder);
+  unsetenv("WEFT_RECORD");
 }
 
 // What the tests rest on: the host cannot read such memory.

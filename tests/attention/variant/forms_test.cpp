@@ -2,10 +2,8 @@
 // from the compiler's own report on the generated text.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -13,6 +11,7 @@
 #include "attention/cpu/leaf.h"
 #include "attention/variant/text.h"
 #include "device/cpu/cpuid.h"
+#include "tests/support/temp_folder.h"
 
 namespace weft {
 namespace {
@@ -122,13 +121,11 @@ std::map<std::string, int> vectorised(Isa isa) {
         "  weft::detail::Leaf<{0}::P, {0}::variant::Form, weft::detail::NoHooks, 128, 128, {1}>::key(t);\n}}\n",
         name, isa == Isa::avx512_bf16 ? "unsigned short" : "float");
   }
-  const auto folder =
-      std::filesystem::temp_directory_path() / fmt::format("weft-forms-{}-{}", ::getpid(), to_string(isa));
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "forms.cpp") << text;
+  const testing::TempFolder folder;
+  folder.write("forms.cpp", text);
   std::string command = fmt::format(
       "cd '{}' && '{}' -std=c++20 -O3 -fPIC -fno-trapping-math -fno-math-errno -ffp-contract=fast -fno-exceptions",
-      folder.string(), WEFT_TEST_CXX);
+      folder.path(), WEFT_TEST_CXX);
   for (const char* flag : compiler_flags(isa)) command += fmt::format(" {}", flag);
   for (const char* flag : {"-fno-tree-loop-distribute-patterns", "-fno-thread-jumps"})
     command += fmt::format(" {}", flag);
@@ -136,7 +133,7 @@ std::map<std::string, int> vectorised(Isa isa) {
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
 
   std::map<std::string, int> loops;
-  std::ifstream report(folder / "report");
+  std::ifstream report(folder.path("report"));
   std::string line, form;
   const auto place = [](std::string_view loop) { return fmt::format("leaf_driver.h:{}:", driver_line(loop)); };
   const std::string scores = place("for (int u = 0; u < n; ++u) {");
@@ -152,7 +149,6 @@ std::map<std::string, int> vectorised(Isa isa) {
         line.find("loop vectorized") != line.npos)
       ++loops[form];
   }
-  std::filesystem::remove_all(folder);
   return loops;
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "decode/generate.h"
 #include "tests/serve/http/running.h"
+#include "tests/support/temp_folder.h"
 
 namespace weft::serve::http {
 namespace {
@@ -376,8 +377,9 @@ TEST(HttpServer, RefusesOptionsThatNoServerCanHave) {
 }
 
 TEST(HttpServer, ListensOnAUnixSocketForThisUserAlone) {
+  const testing::TempFolder folder;
   ServerOptions options;
-  options.unix_socket = ::testing::TempDir() + "/weft_serve_test.sock";
+  options.unix_socket = folder.path("socket");
   Running running(options);
   EXPECT_EQ(Client(options.unix_socket).get("/health").status, 200);
   EXPECT_EQ(running.server().url(), "unix:" + options.unix_socket);
