@@ -8,13 +8,17 @@
 #include "base/clock.h"
 #include "decode/generate.h"
 #include "tests/serve/http/running.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/temp_folder.h"
 
 namespace weft::serve::http {
 namespace {
 
-// So that an answer that nobody reads waits soon.
-constexpr int kSmallWindow = 4096;
+// Where an answer that nobody reads waits: between ends of such a socket the system holds a tenth of what it does by TCP,
+// which an engine under a sanitizer is long to fill.
+std::string stalling_socket(const testing::TempFolder& folder) {
+  return testing::kUnderSanitizer ? folder.path("socket") : "";
+}
 
 std::string text_of(const Reply& reply) { return reply.json().at("choices").at(0).at("text"); }
 
@@ -287,11 +291,13 @@ TEST(HttpServer, EndsTheRequestsOfClientsThatLeaveInAnyPhase) {
 }
 
 TEST(HttpServer, PausesAnAnswerThatNobodyReadsAndEndsItInTheEnd) {
+  const testing::TempFolder folder;
   ServerOptions options;
+  options.unix_socket = stalling_socket(folder);
   options.limits.unread_s = 5;
   options.limits.unread_bytes = 1 << 16;  // which a slow engine makes in less time than that
   Running running(options);
-  Client client(running.port(), kSmallWindow);
+  Client client = running.slow_client();
   client.send(Client::post_text("/v1/completions", much_to_read().dump()));
   running.expect_stall();
   running.expect_idle();
@@ -332,11 +338,13 @@ TEST(HttpServer, LetsStreamsFinishAfterTheFirstSignalAndTakesNothingNew) {
 }
 
 TEST(HttpServer, EndsStreamsThatGoOnWhenTheTimeOfItsDrainIsOver) {
+  const testing::TempFolder folder;
   ServerOptions options;
+  options.unix_socket = stalling_socket(folder);
   options.drain_s = 1;
   options.limits.unread_s = 600;
   Running running(options);
-  Client client(running.port(), kSmallWindow);
+  Client client = running.slow_client();
   client.send(Client::post_text("/v1/completions", much_to_read().dump()));
   running.expect_stall();  // it goes on until somebody reads
   const auto begin = Clock::now();
