@@ -205,10 +205,10 @@ function(weft_compile_as_test target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE ${WEFT_TEST_FLAGS})
   # Most of a test's compile time goes into templates of fmt, GoogleTest and RapidCheck, the same ones in every file:
-  # a few files together share them. Not with the preset dev, where one file changes and all names must stand alone.
+  # ten files together share them. Not with the preset dev, where one file changes and all names must stand alone.
   if(WEFT_PRECOMPILE)
     target_precompile_headers(${target} REUSE_FROM weft_test_headers)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       target_compile_options(${target} PRIVATE ${WEFT_GUESSED_WARNINGS})
     endif()

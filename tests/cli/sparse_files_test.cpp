@@ -49,7 +49,7 @@ std::string out_file(const std::string& name) {
   return path;
 }
 
-std::string read(const fs::path& path) {
+std::string content_of(const fs::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
@@ -79,7 +79,7 @@ TEST(SparseExamples, RunByTheirFirstLines) {
 
 // The command that docs/sparse.md begins with; docs_test holds the program beside it.
 TEST(SparseExamples, RunByTheFirstCommandOfTheDocument) {
-  const std::string document = read(kRoot / "docs/sparse.md"), begin = "```sh\n";
+  const std::string document = content_of(kRoot / "docs/sparse.md"), begin = "```sh\n";
   const size_t at = document.find(begin) + begin.size();
   std::vector<std::string> call = words(document.substr(at, document.find("```", at) - at));
   ASSERT_GE(call.size(), 3u);
@@ -166,7 +166,7 @@ TEST(SparseFiles, SumValuesThatStandTwice) {
   const Result result = run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/spmm_dcsr.txt", "--run", "--matrix", "J=" + twice,
                                   "--sum-duplicates", "--input", "B=" + b, "--out", c});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(read(c), "%%MatrixMarket matrix array real general\n2 1\n5\n1\n");
+  EXPECT_EQ(content_of(c), "%%MatrixMarket matrix array real general\n2 1\n5\n1\n");
 }
 
 // By the option that adds them up, and by the line, as each file counts; whatever the program makes of it.
@@ -251,7 +251,7 @@ TEST(SparseFiles, WriteResultsOnTheAxesOfAMatrix) {
   const Result result = run_weft({"sparse", kSddmm, "--run", "--matrix", "J=" + matrix(), "--input", "X=" + x,
                                   "--input", "Y=" + y, "--out", "O=" + o});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(read(o), "%%MatrixMarket matrix coordinate real general\n2 3 3\n1 1 -4\n1 3 8\n2 1 20\n");
+  EXPECT_EQ(content_of(o), "%%MatrixMarket matrix coordinate real general\n2 3 3\n1 1 -4\n1 3 8\n2 1 20\n");
   // Padding of ELL is not written.
   const std::string scaled = temporary_file("scale.txt",
                                             "program scale(m, n, width):\n  I = dense_fixed(m)\n"
@@ -261,7 +261,7 @@ TEST(SparseFiles, WriteResultsOnTheAxesOfAMatrix) {
                                             "    A[i, j] = A[i, j] * 2.0\n");
   const Result twice = run_weft({"sparse", scaled, "--run", "--matrix", "J=" + matrix(), "--out", o});
   ASSERT_EQ(twice.exit_code, 0) << twice.err;
-  EXPECT_EQ(read(o), "%%MatrixMarket matrix coordinate real general\n2 3 3\n1 1 -2\n1 3 4\n2 1 10\n");
+  EXPECT_EQ(content_of(o), "%%MatrixMarket matrix coordinate real general\n2 3 3\n1 1 -2\n1 3 4\n2 1 10\n");
   expect_refusal(run_weft({"sparse", WEFT_SPARSE_EXAMPLES "/batched_spmm.txt", "--run", "--matrix", "J=" + matrix(),
                            "--set", "heads=2", "--set", "feat=2", "--out", o}),
                  4, "unsupported", "the rows and columns of a buffer on (H, I, K)");
@@ -289,7 +289,7 @@ TEST(SparseFiles, AreWrittenWholeOrNotAtAll) {
   std::ofstream(folder / "y.npy") << "before";
   expect_refusal(run_weft({"sparse", fails, "--run", "--set", "n=4", "--out", (folder / "y.npy").string()}), 3,
                  "invalid_argument", "iteration 'put' writes 'Y' at (below 0)");
-  EXPECT_EQ(read(folder / "y.npy"), "before");
+  EXPECT_EQ(content_of(folder / "y.npy"), "before");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
   // A folder stands in the place.
   fs::create_directory(folder / "c.npy");

@@ -142,29 +142,30 @@ TEST_F(SplitFile, PartsThatDoNotBelongTogetherAreRefused) {
   const auto set = [](GgufWriter& g, const char* key, uint32_t number) {
     g.value(key) = {key, GgufWriter::kU32, encode(number)};
   };
-  constexpr auto kInvalid = ErrorCode::invalid_file;
   expect_refusal(
-      1, [&](GgufWriter& g) { set(g, "split.no", 2); }, kInvalid, "'split.no' is 2");
+      1, [&](GgufWriter& g) { set(g, "split.no", 2); }, ErrorCode::invalid_file, "'split.no' is 2");
   expect_refusal(
-      1, [&](GgufWriter& g) { set(g, "split.count", 4); }, kInvalid, "'split.count' is 4");
+      1, [&](GgufWriter& g) { set(g, "split.count", 4); }, ErrorCode::invalid_file, "'split.count' is 4");
   expect_refusal(
-      1, [](GgufWriter& g) { g.remove("split.no"); }, kInvalid, "'split.no' is missing");
+      1, [](GgufWriter& g) { g.remove("split.no"); }, ErrorCode::invalid_file, "'split.no' is missing");
   expect_refusal(
-      1, [](GgufWriter& g) { g.remove("split.count"); }, kInvalid, "'split.count' is missing");
+      1, [](GgufWriter& g) { g.remove("split.count"); }, ErrorCode::invalid_file, "'split.count' is missing");
   expect_refusal(
       1,
       [](GgufWriter& g) {
         g.value("split.no") = {"split.no", GgufWriter::kString, encode("1")};
       },
-      kInvalid, "'split.no' is string; expected an integer");
+      ErrorCode::invalid_file, "'split.no' is string; expected an integer");
   expect_refusal(
-      1, [&](GgufWriter& g) { set(g, "split.tensors.count", 5); }, kInvalid, "'split.tensors.count' differs");
+      1, [&](GgufWriter& g) { set(g, "split.tensors.count", 5); }, ErrorCode::invalid_file,
+      "'split.tensors.count' differs");
   expect_refusal(
-      2, [](GgufWriter& g) { g.add("llama.block_count", 3u); }, kInvalid, "'llama.block_count' differs");
+      2, [](GgufWriter& g) { g.add("llama.block_count", 3u); }, ErrorCode::invalid_file, "'llama.block_count' differs");
   expect_refusal(
-      2, [](GgufWriter& g) { g.add("llama.block_count", int64_t{2}); }, kInvalid, "'llama.block_count' differs");
+      2, [](GgufWriter& g) { g.add("llama.block_count", int64_t{2}); }, ErrorCode::invalid_file,
+      "'llama.block_count' differs");
   expect_refusal(
-      2, [](GgufWriter& g) { g.add("general.quantization_version", 2u); }, kInvalid,
+      2, [](GgufWriter& g) { g.add("general.quantization_version", 2u); }, ErrorCode::invalid_file,
       "'general.quantization_version' is not in the first part");
 }
 

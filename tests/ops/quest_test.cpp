@@ -13,7 +13,7 @@
 #include "weft/error.h"
 #include "weft/ops.h"
 
-namespace weft {
+namespace weft::test::quest {
 namespace {
 
 constexpr int kHeads = 2, kGroup = 3, kDim = 24, kPage = 4, kPages = 40;
@@ -232,4 +232,4 @@ TEST(ChoosePages, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::test::quest

@@ -11,7 +11,7 @@
 #include "weft/error.h"
 #include "weft/ops.h"
 
-namespace weft {
+namespace weft::test::sampling {
 namespace {
 
 constexpr float kInf = INFINITY;
@@ -244,4 +244,4 @@ TEST(TopLogProbabilities, AreTheMostProbableInOrder) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::test::sampling

@@ -13,7 +13,7 @@
 #include "tests/support/sanitizers.h"
 #include "weft/levels.h"
 
-namespace weft {
+namespace weft::test::invariance {
 namespace {
 
 using testing::Target;
@@ -320,4 +320,4 @@ TEST(Invariance, BalancedDoesNotPromiseIt) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::test::invariance

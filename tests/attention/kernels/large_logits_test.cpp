@@ -71,8 +71,8 @@ class Rows {
         AttentionSpec spec = problem_.spec();
         spec.compute = compute;
         const AttentionKernel kernel = build_on(*target, spec);
-        constexpr PlanMode kModes[] = {PlanMode::fixed_split, PlanMode::no_split};
-        for (const PlanMode mode : some(kModes, 1)) {
+        constexpr PlanMode kChosen[] = {PlanMode::fixed_split, PlanMode::no_split};
+        for (const PlanMode mode : some(kChosen, 1)) {
           problem_.poison_outputs();
           run_on(*target, kernel, kernel.plan(problem_.input(3, mode, mode == PlanMode::no_split ? 0 : 64)), tensors);
           std::string report = take_back_lse(tensors.lse, lse_of);

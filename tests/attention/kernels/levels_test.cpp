@@ -11,7 +11,7 @@
 #include "problem.h"
 #include "tests/attention/random_levels.h"
 
-namespace weft {
+namespace weft::test::levels {
 namespace {
 
 using testing::Target;
@@ -297,4 +297,4 @@ TEST(AttentionLevels, OneWorkspaceReplaysPlansWithAndWithoutLevels) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::test::levels

@@ -14,7 +14,7 @@
 #include "problem.h"
 #include "weft/block_sparse.h"
 
-namespace weft {
+namespace weft::test::low_bit {
 namespace {
 
 using testing::Case;
@@ -319,4 +319,4 @@ TEST(LowBitNan, AQueryThatIsNotFiniteLeavesOtherRowsTheirBits) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::test::low_bit

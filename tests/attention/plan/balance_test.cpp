@@ -28,7 +28,7 @@ KernelTraits traits_of(Costs costs) {
   return cpu_traits(spec, costs == Costs::avx2 ? Isa::avx2 : Isa::avx512);
 }
 
-class Makespan : public testing::TestWithParam<std::tuple<Lengths, Costs>> {};
+class Makespan : public ::testing::TestWithParam<std::tuple<Lengths, Costs>> {};
 
 TEST_P(Makespan, IsWithinATenthOfTheLowerBoundOnOneTo264Workers) {
   const auto [lengths, costs] = GetParam();
@@ -54,8 +54,8 @@ TEST_P(Makespan, IsWithinATenthOfTheLowerBoundOnOneTo264Workers) {
 
 INSTANTIATE_TEST_SUITE_P(
     Lengths, Makespan,
-    testing::Combine(testing::Values(Lengths::constant, Lengths::uniform, Lengths::zipf, Lengths::one_long),
-                     testing::Values(Costs::whole_tokens, Costs::one_head, Costs::avx2, Costs::avx512)),
+    ::testing::Combine(::testing::Values(Lengths::constant, Lengths::uniform, Lengths::zipf, Lengths::one_long),
+                       ::testing::Values(Costs::whole_tokens, Costs::one_head, Costs::avx2, Costs::avx512)),
     [](const auto& test) { return name_of(std::get<0>(test.param)) + "_" + name_of(std::get<1>(test.param)); });
 
 TEST(Balanced, NoWorkerSharesMoreThanTwoUnits) {

@@ -8,7 +8,7 @@
 
 #include "tests/attention/plan/plan_support.h"
 
-namespace weft::test {
+namespace weft::test::refusal {
 namespace {
 
 struct Given {
@@ -229,7 +229,7 @@ const Mistake kMistakes[] = {
      [](Given& g) { g.bounds.mode = PlanMode::paper, g.input.bounds = &g.bounds; }},
 };
 
-class Refusal : public testing::TestWithParam<Mistake> {};
+class Refusal : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(Refusal, NamesWhatIsWrong) {
   Given g;
@@ -249,7 +249,7 @@ TEST_P(Refusal, NamesWhatIsWrong) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plan, Refusal, testing::ValuesIn(kMistakes),
+INSTANTIATE_TEST_SUITE_P(Plan, Refusal, ::testing::ValuesIn(kMistakes),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(RefusalOfBounds, NamesTheField) {
@@ -341,4 +341,4 @@ TEST(PageIds, AreReadWhereATableCheckedOthersOrForALargerPool) {
 }
 
 }  // namespace
-}  // namespace weft::test
+}  // namespace weft::test::refusal

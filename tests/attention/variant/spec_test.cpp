@@ -4,7 +4,7 @@
 #include "device/cpu/cpuid.h"
 #include "weft/error.h"
 
-namespace weft {
+namespace weft::test::spec {
 namespace {
 
 Variant own(std::string text = "struct Own { real logits_transform(P, Score, real s) { return s; } };") {
@@ -179,4 +179,4 @@ TEST(Spec, IntervalsOfMaskWindowAndVariantAreIntersected) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::test::spec

@@ -189,11 +189,11 @@ TEST_F(HttpService, RefusesAPromptThatCannotFitForItsLengthAndTokenizesIt) {
 
 TEST_F(HttpService, AClientMayLeaveWhileItsBodyIsRead) {
   start({});
-  struct Leaving : Recorded {
+  struct Watching : Recorded {
     std::function<void()> leave;
     void watch(std::function<void()> closed, std::function<void(bool)>) override { leave = std::move(closed); }
   };
-  const auto exchange = std::make_shared<Leaving>();
+  const auto exchange = std::make_shared<Watching>();
   int status = 0;
   const auto generation =
       std::make_shared<Generation>(*engine_, exchange, [&](const Generation::Figures& end) { status = end.status; });
