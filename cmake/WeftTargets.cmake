@@ -239,15 +239,23 @@ function(weft_test_part name)
   target_link_libraries(weft_${name} PUBLIC GTest::gtest fmt::fmt ${ARG_DEPENDS})
 endfunction()
 
-# weft_test(NAME [NO_THREADS] [LONG] SOURCES file... DEPENDS folder... [LIBRARIES target...] [DEFINITIONS NAME=VALUE...]
-# [LABELS label...]): a GoogleTest program, one CTest entry a case. NO_THREADS: no case starts a thread, so there is nothing
-# in it for a thread sanitizer. LONG: some cases take long, and begin before those of other programs, so that no processor
-# waits for them in the end.
+# weft_test(NAME [NO_THREADS] [LONG] SOURCES file... [ALONE file...] DEPENDS folder... [LIBRARIES target...]
+# [DEFINITIONS NAME=VALUE...] [LABELS label...]): a GoogleTest program, one CTest entry a case. NO_THREADS: no case starts a
+# thread, so there is nothing in it for a thread sanitizer; ALONE: nor is there in these of its sources. LONG: some cases
+# take long, and begin before those of other programs, so that no processor waits for them in the end.
 function(weft_test name)
-  cmake_parse_arguments(ARG "NO_THREADS;LONG" "" "SOURCES;DEPENDS;LIBRARIES;DEFINITIONS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "NO_THREADS;LONG" "" "SOURCES;ALONE;DEPENDS;LIBRARIES;DEFINITIONS;LABELS" ${ARGN})
   # Sanitizers run the fast tests.
   if((ARG_NO_THREADS AND WEFT_SANITIZE STREQUAL thread) OR (WEFT_SANITIZE AND ARG_LABELS AND NOT fast IN_LIST ARG_LABELS))
     return()
+  endif()
+  foreach(file ${ARG_ALONE})
+    if(NOT file IN_LIST ARG_SOURCES)
+      message(FATAL_ERROR "${name}: '${file}' of ALONE is none of its SOURCES")
+    endif()
+  endforeach()
+  if(ARG_ALONE AND WEFT_SANITIZE STREQUAL thread)
+    list(REMOVE_ITEM ARG_SOURCES ${ARG_ALONE})
   endif()
   add_executable(${name} $<TARGET_OBJECTS:weft_standard_library> ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/cache_folder.cpp)
   weft_compile_as_test(${name})
