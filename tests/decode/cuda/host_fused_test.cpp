@@ -155,6 +155,18 @@ void expect_says(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
+// Nothing behind the last layer's attention is copied then: nobody would read it, and it is more than the ring holds.
+TEST_F(FusedOnACard, StepsWithoutLogitsEndWithTheLastAttention) {
+  setenv("WEFT_STEP_LIMIT_MS", "100", 1);
+  RandomModelOptions wide = model_of("llama");
+  wide.num_layers = 1, wide.hidden_size = 256, wide.intermediate_size = 512;
+  const ModelFile file(write(wide));
+  ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 64, .step = StepForm::fused});
+  const auto sequence = forward.add_sequence();
+  for (const int32_t id : {3, 4}) forward.run({{.sequence = sequence, .tokens = Ids{id}, .logit_rows = 0}});
+  EXPECT_EQ(forward.length(sequence), 2);
+}
+
 // The others end, say who waits in which phase, and change nothing: the step that follows has the bits that it would
 // have had.
 TEST_F(FusedLlama, EndsAndSaysWhoWaitsWhereAWorkerNeverComes) {

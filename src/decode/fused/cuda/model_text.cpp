@@ -174,10 +174,12 @@ class ModelWriter {
 
   void copies() {
     text_.line("");
-    text_.line("// What is copied, in the order of phases.");
+    text_.line("// What is copied, in the order of phases: false behind the last one that runs.");
     text_.block("WEFT_INLINE bool copy_layer(Copies<Model>& copies, int layer)", [&] {
-      text_.line("return copies.weights_of<Qkv>(layer, 0) && copies.keys_and_values(layer, {}) &&", kind_of_layer());
-      text_.line("       copies.weights_of<Output>(layer, 1) && copies.weights_of<GateUp>(layer, 2) &&");
+      text_.line("if (!copies.weights_of<Qkv>(layer, 0)) return false;");
+      text_.line("if (!copies.keys_and_values(layer, {})) return false;", kind_of_layer());
+      text_.line("if (layer == Model::kLayers - 1 && !copies.wants_logits()) return false;");
+      text_.line("return copies.weights_of<Output>(layer, 1) && copies.weights_of<GateUp>(layer, 2) &&");
       text_.line("       copies.weights_of<Down>(layer, 3);");
     });
   }
@@ -245,7 +247,7 @@ class ModelWriter {
                     text_.line("Copies<Model> copies(worker);");
                     text_.line("int layer = 0;");
                     text_.line("while (layer < Model::kLayers && copy_layer(copies, layer)) ++layer;");
-                    text_.line("if (layer == Model::kLayers && args.wants_logits) copies.weights<Head>(args.head);");
+                    text_.line("if (layer == Model::kLayers) copies.weights<Head>(args.head);");
                     text_.line("return copies.end();");
                   });
                   text_.line("Step<Model> step(worker);");

@@ -41,6 +41,8 @@ class Copies {
                   {static_cast<u32>(worker.args.ahead_bytes), static_cast<u32>(worker.args.beside_bytes)},
                   worker.args.limit_ns) {}
 
+  WEFT_INLINE bool wants_logits() const { return worker_.args.wants_logits; }
+
   // Of a matrix that lies at `offset` of the weights.
   template <class M>
   WEFT_INLINE bool weights(i64 offset) {
