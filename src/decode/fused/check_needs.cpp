@@ -60,39 +60,51 @@ std::string CheckedNeeds::cells(Shared shared, int writer, Range cells, const st
   return {};
 }
 
-std::string CheckedNeeds::residual(int phase, const std::vector<int>& contents) const {
+std::string CheckedNeeds::last_residual(int phase, Range cells, const Inbox& inbox) const {
   const Shared from = partition_.phases.all[static_cast<size_t>(phase)].residual_from;
-  int writer = phase - 1;
-  while (writer >= 0 && !partition_.phases.all[static_cast<size_t>(writer)].writes_residual) --writer;
-  return cells(from, writer, {0, partition_.num_cells(from, 0)}, contents);
+  return this->cells(from, partition_.phases.last_residual(phase), cells, inbox[static_cast<size_t>(from)]);
 }
 
-std::string CheckedNeeds::of_merge(int index, Range heads, const Inbox& inbox) const {
+std::string CheckedNeeds::of_residual(int index, Range cells, const Inbox& inbox) const {
+  const Phase& phase = partition_.phases.all[static_cast<size_t>(index)];
+  if (phase.embeds()) return {};
+  std::string missing = last_residual(index, cells, inbox);
+  if (!missing.empty()) return missing;
+  const int64_t cols = program_.cols_of(Buffer::residual);
+  const Range rows = norms_what_it_adds(phase, program_)
+                         ? Range{0, cols}
+                         : Range{cells.begin * kBandRows, std::min(cells.end * kBandRows, cols)};
+  return bands(index - 1, rows, inbox[static_cast<size_t>(partition_.phases.before(index)->writes)]);
+}
+
+std::string CheckedNeeds::of_merge(int index, Range cells, const Inbox& inbox) const {
   const AttentionItems& items = schedule_.items_of(partition_.phases.all[static_cast<size_t>(index)], program_);
-  const int64_t group = program_.num_qo_heads / program_.num_kv_heads;
-  for (const AttentionItem& item : items.items) {
-    const int64_t first = item.kv_head * group;
-    const Range own{std::max(heads.begin, first), std::min(heads.end, first + group)};
-    if (own.empty()) continue;
-    for (int64_t row = 0; row < item.num_rows(); ++row) {
-      const int64_t at = item.first_state + row * group - first;
-      std::string missing =
-          cells(Shared::states, index - 1, {at + own.begin, at + own.end}, inbox[static_cast<size_t>(Shared::states)]);
-      if (!missing.empty()) return missing;
+  const int64_t group = program_.num_qo_heads / program_.num_kv_heads, of_head = partition_.head_cells();
+  for (int64_t head = cells.begin / of_head; head <= (cells.end - 1) / of_head; ++head)
+    for (const AttentionItem& item : items.items) {
+      if (item.kv_head != head / group) continue;
+      for (int64_t row = 0; row < item.num_rows(); ++row) {
+        const int64_t state = item.first_state + row * group + head % group;
+        std::string missing =
+            this->cells(Shared::states, index - 1, {state, state + 1}, inbox[static_cast<size_t>(Shared::states)]);
+        if (!missing.empty()) return missing;
+      }
     }
-  }
   return {};
 }
 
-std::string CheckedNeeds::of_prologue(int index, Range columns, const Inbox& inbox) const {
+std::string CheckedNeeds::of_prologue(int index, Range columns, const Inbox& inbox, int kept) const {
   const Phase& phase = partition_.phases.all[static_cast<size_t>(index)];
   if (phase.embeds()) return {};
   const auto contents = [&](Shared shared) -> const std::vector<int>& { return inbox[static_cast<size_t>(shared)]; };
   const Phase& before = *partition_.phases.before(index);
   if (before.merges())
     return cells(before.writes, index - 1, partition_.attended_cells(columns), contents(before.writes));
-  if (phase.makes_residual()) {
-    std::string missing = residual(index, contents(phase.residual_from));
+  if (phase.makes_residual() && schedule_.keeps_residual) {
+    if (const int last = partition_.phases.last_residual(index); kept != last)
+      return fmt::format("the worker keeps the residual of phase {}; needed is that of phase {}", kept, last);
+  } else if (phase.makes_residual()) {
+    std::string missing = last_residual(index, {0, partition_.num_cells(phase.residual_from, 0)}, inbox);
     if (!missing.empty()) return missing;
   }
   if (needs_whole_rows(phase, program_))

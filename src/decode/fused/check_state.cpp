@@ -1,21 +1,12 @@
 #include "decode/fused/check_state.h"
 
 namespace weft::decode::fused {
-namespace {
-
-int num_rows_of(const Schedule& schedule) {
-  const StepRequest& last = schedule.shape.items[0].requests.back();
-  return last.first_row + last.num_rows;
-}
-
-}  // namespace
-
 CheckState::CheckState(const Partition& p, const Schedule& s, size_t most)
     : partition(p),
       program(p.program),
       schedule(s),
       group(p.program.num_qo_heads / p.program.num_kv_heads),
-      num_rows(num_rows_of(s)),
+      num_rows(s.num_rows()),
       found(p, s, most),
       memory(p, s),
       needs(p, s, memory),

@@ -20,7 +20,8 @@ struct CheckedWorker {
   std::vector<std::pair<Shared, Range>> read;  // of the inbox, in this phase, or by this item or merge
   int phase = kNothing;
   bool has_prologue = false;
-  Range columns;  // of the prologue
+  Range columns;        // of the prologue
+  int kept = kNothing;  // phase whose residual it has, where workers keep it
   int64_t band = kNothing;
   Range sums;  // tiles of the band
   int item = kNothing;

@@ -71,23 +71,27 @@ void CheckedSteps::take_of_product(const WorkerStep& step) {
     const int64_t cols = partition_.matrix_of(phase).tiles.cols;
     if (!found_.expect(step.begin >= 0 && step.begin <= step.end && step.end <= cols, "columns {}..{} are not of {}",
                        step.begin, step.end, cols) ||
-        !found_.expect_none(state_.needs.of_prologue(found_.phase, {step.begin, step.end}, worker.inbox)))
+        !found_.expect_none(state_.needs.of_prologue(found_.phase, {step.begin, step.end}, worker.inbox, worker.kept)))
       return;
     worker.has_prologue = true;
     worker.columns = {step.begin, step.end};
+    if (phase.makes_residual()) worker.kept = found_.phase;
     return;
   }
-  if (!found_.expect(worker.has_prologue, "comes before the prologue")) return;
-  if (step.kind == StepKind::multiply) return multiply(step);
   if (step.kind == StepKind::write_residual) {
-    if (!found_.expect(phase.writes_residual && step.buffer == phase.residual_to, "{} is not written by this phase",
-                       to_string(step.buffer)))
+    if (!found_.expect(phase.writes_residual && phase.makes_residual() && step.buffer == phase.residual_to,
+                       "{} is not written by this phase", to_string(step.buffer)) ||
+        !found_.expect(step.begin >= 0 && step.begin < step.end && step.end <= state_.memory.num_cells(step.buffer),
+                       "{} has {} cells", to_string(step.buffer), state_.memory.num_cells(step.buffer)) ||
+        !found_.expect_none(state_.needs.of_residual(found_.phase, {step.begin, step.end}, worker.inbox)))
       return;
     for (int64_t cell = step.begin; cell < step.end; ++cell)
       if (!found_.expect_none(state_.memory.write(found_.worker, step.buffer, cell, {found_.phase, cell, 0, 0})))
         return;
     return;
   }
+  if (!found_.expect(worker.has_prologue, "comes before the prologue")) return;
+  if (step.kind == StepKind::multiply) return multiply(step);
   if (!found_.expect(step.buffer == phase.writes, "{} is not written by this phase", to_string(step.buffer)) ||
       !found_.expect(!worker.sums.empty(), "there are no sums"))
     return;
@@ -199,11 +203,11 @@ void CheckedSteps::merge(const WorkerStep& step) {
   const Phase& phase = state_.phase_at(found_.phase);
   if (!found_.expect(phase.merges() && step.buffer == phase.writes, "is a step of merges into {}",
                      to_string(Shared::attended)) ||
-      !found_.expect(step.begin >= 0 && step.begin < step.end && step.end <= program_.num_qo_heads,
-                     "query heads {}..{} are not of {}", step.begin, step.end, program_.num_qo_heads) ||
+      !found_.expect(step.begin >= 0 && step.begin < step.end && step.end <= state_.memory.num_cells(phase.writes),
+                     "cells {}..{} are not of {}", step.begin, step.end, state_.memory.num_cells(phase.writes)) ||
       !found_.expect_none(state_.needs.of_merge(found_.phase, {step.begin, step.end}, state_.own().inbox)))
     return;
-  for (int64_t cell = step.begin * partition_.head_cells(); cell < step.end * partition_.head_cells(); ++cell)
+  for (int64_t cell = step.begin; cell < step.end; ++cell)
     if (!found_.expect_none(state_.memory.write(found_.worker, phase.writes, cell, {found_.phase, cell, 0, 0}))) return;
   end_section();
 }

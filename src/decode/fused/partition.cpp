@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "decode/fused/shares.h"
 
 namespace weft::decode::fused {
 namespace {
@@ -32,18 +33,9 @@ void check_machine(const Machine& machine) {
     check_entry(fmt::format("entry_bytes of {}", to_string(role)), bytes, machine);
 }
 
-// Where share `worker` of `count` things begins.
-int64_t border(int64_t count, int worker, int workers) { return count * worker / workers; }
-
-std::vector<int64_t> even_borders(int64_t count, int workers) {
-  std::vector<int64_t> borders;
-  for (int w = 0; w <= workers; ++w) borders.push_back(border(count, w, workers));
-  return borders;
-}
-
 // The first tile of the panel at or behind an even share of its bytes.
 int64_t tile_border(const TiledMatrix& tiles, int64_t panel, int worker, int workers) {
-  const int64_t byte = border(tiles.panel_bytes(), worker, workers);
+  const int64_t byte = share_begin(tiles.panel_bytes(), worker, workers);
   const auto first_byte = [&](size_t part) { return tiles.parts[part].first_byte / tiles.num_panels; };
   size_t part = tiles.parts.size() - 1;
   while (part > 0 && first_byte(part) > byte) --part;
@@ -149,12 +141,21 @@ MatrixPartition deal(TiledMatrix tiles, int workers, bool whole_bands) {
     const auto first_worker = [&](int64_t p) { return static_cast<int>(workers * p / of.num_panels); };
     const int first = first_worker(panel), count = first_worker(panel + 1) - first;
     for (int w = 0; w < count; ++w)
-      matrix.borders.push_back(whole_bands ? border(of.num_strips(), first + w, workers) * of.strip_tiles()
+      matrix.borders.push_back(whole_bands ? share_begin(of.num_strips(), first + w, workers) * of.strip_tiles()
                                            : tile_border(of, panel, w, count));
   }
   matrix.borders.push_back(of.num_tiles());
   number_slots(matrix, workers);
   return matrix;
+}
+
+bool MatrixPartition::is_for_all() const {
+  return std::ranges::adjacent_find(borders, std::ranges::equal_to()) == borders.end();
+}
+
+Range MatrixPartition::residual_of(int worker, int64_t cells) const {
+  const Range own = tiles_of(worker);
+  return {residual_begin(cells, own.begin, tiles.num_tiles()), residual_begin(cells, own.end, tiles.num_tiles())};
 }
 
 const MatrixPartition& Partition::matrix_of(const Phase& phase) const {
@@ -188,6 +189,20 @@ Range Partition::attended_cells(Range columns) const {
   return {cell_of(columns.begin), cell_of(columns.end - 1) + 1};
 }
 
+Range Partition::attended_of(int worker) const {
+  const int64_t cells = num_cells(Shared::attended, 0);
+  return {share_begin(cells, worker, machine.workers), share_begin(cells, worker + 1, machine.workers)};
+}
+
+bool Partition::keeps_residual(int64_t rows) const {
+  const auto needs_workers = [&](const Phase& phase) {
+    return phase.layer >= 0 && phase.layer < period && phase.makes_residual() && !matrix_of(phase).is_for_all();
+  };
+  const auto floats = kernel_rows(rows) * program.cols_of(Buffer::residual);
+  return floats * static_cast<int64_t>(sizeof(float)) <= machine.kept_bytes &&
+         std::ranges::none_of(phases.all, needs_workers);
+}
+
 Partition make_partition(const Program& program, const ModelForm& form, const Machine& machine) {
   check_machine(machine);
   const int group = program.num_qo_heads / program.num_kv_heads;
@@ -202,8 +217,6 @@ Partition make_partition(const Program& program, const ModelForm& form, const Ma
     if (phase.multiplies() && phase.layer < partition.period)
       partition.matrices.push_back(cut(find_form(form, phase.role, phase.layer), phase.layer, machine));
   partition.embedding = tile(find_form(form, WeightRole::embedding, -1), machine.tile_cols);
-  partition.residual_borders = even_borders(partition.num_cells(Shared::residual_0, 0), machine.workers);
-  partition.qo_head_borders = even_borders(program.num_qo_heads, machine.workers);
   return partition;
 }
 

@@ -20,6 +20,7 @@
 // Parameters are read once, by one worker; what they multiply is read by all. Layers that are alike share what is here.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ namespace weft::decode::fused {
 
 inline constexpr int kMostRows = 8;        // of a step
 inline constexpr int64_t kAlignment = 16;  // of every copy into a ring, in bytes
+
+// A card's kernels are for steps of up to 1, 2, 4 and 8 rows.
+constexpr int kernel_rows(int64_t rows) { return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(rows))); }
 
 // Of cells, rows or columns.
 struct Range {
@@ -62,6 +66,7 @@ struct Machine {
   int max_entries = 16;  // of the ring that are in use at once: it has so many barriers
   // Tokens of an item of attention: the same for a row whatever stands beside it. Their keys and values are an entry.
   int kv_chunk = 64;
+  int64_t kept_bytes = 0;  // of the residual: each worker keeps it itself, where it is no more (keeps_residual)
   EdgeForm edge = EdgeForm::counter;
 
   int64_t entry_bytes_for(WeightRole role) const;
@@ -77,6 +82,12 @@ struct MatrixPartition {
   std::vector<int32_t> worker_slot = {};  // [workers]: of the worker's first tile
 
   int num_slots() const { return first_slot.back(); }
+  Range tiles_of(int worker) const {
+    return {borders[static_cast<size_t>(worker)], borders[static_cast<size_t>(worker) + 1]};
+  }
+  bool is_for_all() const;  // every worker has tiles
+  // What the worker writes of the residual that the product's prologue makes, which has so many cells (shares.h).
+  Range residual_of(int worker, int64_t cells) const;
   // In the order in which a band's pieces are added.
   template <class Visit>
   void each_slot(int64_t band, const Visit& visit) const {
@@ -93,8 +104,6 @@ struct Partition {
   int period = 0;                              // layers after which operations and types of weights repeat
   std::vector<MatrixPartition> matrices = {};  // of the period's phases in their order, then of the head
   TiledMatrix embedding = {};                  // rows of it are gathered
-  std::vector<int64_t> residual_borders = {};  // [workers + 1], of cells: owners write what all workers compute
-  std::vector<int64_t> qo_head_borders = {};   // [workers + 1]: whose states the worker merges
 
   const MatrixPartition& matrix_of(const Phase& phase) const;
   // The matrix whose sums the buffer holds.
@@ -104,6 +113,10 @@ struct Partition {
   int64_t num_cells(Shared shared, int layer) const;
   int64_t head_cells() const { return (program.head_dim + kBandRows - 1) / kBandRows; }  // of an attended head
   Range attended_cells(Range columns) const;
+  Range attended_of(int worker) const;  // cells that the worker merges states to
+  // In steps of so many rows. Else it lies among the cells: also where a worker has no tiles of some product that norms
+  // it, as the worker would read what phases leave, and nobody would wait until it has.
+  bool keeps_residual(int64_t rows) const;
 };
 
 // Shares the line out: panels to workers in order, each panel evenly, at tiles or at whole bands. Role, layer and

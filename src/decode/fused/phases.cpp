@@ -57,6 +57,20 @@ std::span<const Operation> epilogue_of(const Phase& phase, const Program& progra
 }
 const Operation& main_of(const Phase& phase, const Program& program) { return program.operations[phase.main]; }
 
+bool norms_what_it_adds(const Phase& phase, const Program& program) {
+  for (const Operation& operation : prologue_of(phase, program)) {
+    if (operation.kind == OperationKind::norm) return phase.makes_residual();
+    if (operation.kind == OperationKind::add) break;
+  }
+  return false;
+}
+
+int Phases::last_residual(int phase) const {
+  int writer = phase - 1;
+  while (writer >= 0 && !all[static_cast<size_t>(writer)].writes_residual) --writer;
+  return writer;
+}
+
 Phases make_phases(const Program& program) {
   Phases phases{.num_layers = program.num_layers, .layer_period = layer_period(program)};
   const std::vector<Operation>& operations = program.operations;

@@ -54,7 +54,7 @@ struct Phase {
   WeightRole role = WeightRole::head;   // of a product: its matrix
   MainKind kind = MainKind::product;
   ResidualFrom residual = ResidualFrom::nothing;
-  bool writes_residual = false;  // what the prologue makes of it: each worker a part
+  bool writes_residual = false;  // what the prologue makes of it: each worker a part, or all, each for itself
   // The residual's two buffers: the last one is read from here, the one that the prologue makes is written there.
   Shared residual_from = Shared::residual_1, residual_to = Shared::residual_0;
   Shared writes = Shared::logits;  // what the main operation leaves; the next phase reads it
@@ -75,6 +75,8 @@ struct Phases {
   int size() const { return static_cast<int>(all.size()); }
   // What the phase's prologue reads beside the residual: what the phase before has left. Of the first: nothing.
   const Phase* before(int phase) const { return phase > 0 ? &all[static_cast<size_t>(phase) - 1] : nullptr; }
+  // The phase before it that has written the residual last; -1: none.
+  int last_residual(int phase) const;
 };
 
 // Throws Error(unsupported) for a program that has operations in an order that phases do not have.
@@ -83,6 +85,9 @@ Phases make_phases(const Program& program);
 std::span<const Operation> prologue_of(const Phase& phase, const Program& program);
 std::span<const Operation> epilogue_of(const Phase& phase, const Program& program);
 const Operation& main_of(const Phase& phase, const Program& program);
+// Whether what the phase before has left is normed before it is added to the residual: then every column of the residual
+// needs whole rows of it.
+bool norms_what_it_adds(const Phase& phase, const Program& program);
 
 // "layer 3: qkv", "head": for messages.
 std::string name_of(const Phase& phase);

@@ -115,7 +115,7 @@ std::string to_string(const WorkerStep& step, const Partition& partition) {
     case StepKind::attend: text = fmt::format("item {}, load {}: tokens {}", step.count, step.id, range); break;
     case StepKind::attend_own: text = fmt::format("item {}: tokens {}", step.id, range); break;
     case StepKind::write_states: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
-    case StepKind::merge: text = fmt::format("{}: query heads {}", to_string(step.buffer), range); break;
+    case StepKind::merge: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
   }
   return fmt::format("{:<22}  {:<14}  {}", name_of(partition.phases.all[static_cast<size_t>(step.phase)]),
                      to_string(step.kind), text);

@@ -45,13 +45,6 @@ class Writer {
     if (cells.empty()) return;
     add({.kind = StepKind::read, .buffer = buffer, .id = writer, .begin = cells.begin, .end = cells.end});
   }
-  // The phase that wrote the residual last.
-  int residual_writer() const {
-    int writer = phase_ - 1;
-    while (writer >= 0 && !partition_.phases.all[static_cast<size_t>(writer)].writes_residual) --writer;
-    return writer;
-  }
-
   // ---- the ring
 
   // Adds a load, where the ring has room next.
@@ -76,18 +69,17 @@ class Writer {
 
   // ---- products
 
+  // A worker without tiles makes nothing, and reads nothing: nobody would wait until it has.
   void product(const Phase& phase) {
     const MatrixPartition& matrix = partition_.matrix_of(phase);
     const TiledMatrix& tiles = matrix.tiles;
-    const int64_t first = matrix.borders[w()], end = matrix.borders[w() + 1];
-    const Range owned{partition_.residual_borders[w()], partition_.residual_borders[w() + 1]};
-    const bool owns = phase.writes_residual && !owned.empty();
-    if (first == end && !owns) return;
+    const auto [first, end] = matrix.tiles_of(worker_);
+    if (first == end) return;
+    if (phase.writes_residual && !schedule_.keeps_residual)
+      residual(phase, matrix.residual_of(worker_, partition_.num_cells(phase.residual_to, phase.layer)));
     const Range columns = columns_of(tiles, first, end);
     read_for(phase, columns);
     add({.kind = StepKind::prologue, .begin = columns.begin, .end = columns.end});
-    if (owns)
-      add({.kind = StepKind::write_residual, .buffer = phase.residual_to, .begin = owned.begin, .end = owned.end});
     int64_t slot = matrix.worker_slot[w()];
     for (int64_t tile = first; tile < end;) {
       int64_t behind = tile + 1;
@@ -106,15 +98,24 @@ class Writer {
     }
   }
 
-  // Columns that a worker's tiles span; all of the panel where they go over the end of a strip.
+  // The worker's part, before all is there that the product multiplies: on a card its threads write it as they go.
+  void residual(const Phase& phase, Range cells) {
+    if (cells.empty()) return;
+    if (phase.makes_residual() && !phase.embeds()) {
+      const int64_t cols = program_.cols_of(Buffer::residual);
+      read(phase.residual_from, cells, partition_.phases.last_residual(phase_));
+      read_rows(*partition_.phases.before(phase_),
+                {norms_what_it_adds(phase, program_)
+                     ? Range{0, cols}
+                     : Range{cells.begin * kBandRows, std::min(cells.end * kBandRows, cols)}});
+    }
+    add({.kind = StepKind::write_residual, .buffer = phase.residual_to, .begin = cells.begin, .end = cells.end});
+  }
+
+  // Of the panel that the tiles lie in.
   Range columns_of(const TiledMatrix& tiles, int64_t first, int64_t end) const {
-    if (first == end) return {};
-    const int64_t strip = tiles.strip_tiles(), panel = tiles.panel_of(first), last_panel = tiles.panel_of(end - 1);
-    const auto columns = [&](int64_t from, int64_t to) {
-      return Range{from * tiles.tile_cols, std::min(to * tiles.tile_cols, tiles.cols)};
-    };
-    if ((end - 1) / strip != first / strip) return columns(panel * strip, (last_panel + 1) * strip);
-    return columns(tiles.in_band(first), tiles.in_band(end - 1) + 1);
+    const int64_t of_panel = tiles.strip_tiles() * tiles.tile_cols;
+    return {tiles.panel_of(first) * of_panel, std::min((tiles.panel_of(end - 1) + 1) * of_panel, tiles.cols)};
   }
 
   // What the prologue needs for these columns.
@@ -122,7 +123,9 @@ class Writer {
     if (phase.embeds()) return;
     const Phase& before = *partition_.phases.before(phase_);
     if (phase.makes_residual()) {  // a norm takes all of it
-      read(phase.residual_from, {0, partition_.num_cells(phase.residual_from, phase.layer)}, residual_writer());
+      if (!schedule_.keeps_residual)
+        read(phase.residual_from, {0, partition_.num_cells(phase.residual_from, phase.layer)},
+             partition_.phases.last_residual(phase_));
       read(before.writes, {0, partition_.num_cells(before.writes, before.layer)});
     } else if (before.merges()) {
       read(Shared::attended, partition_.attended_cells(columns));
@@ -153,45 +156,42 @@ class Writer {
 
   // ---- attention
 
+  // Cell by cell: on a card those that are merged at once are read before any of them is written, others behind that.
   void merge(const Phase& phase) {
-    const Range heads{partition_.qo_head_borders[w()], partition_.qo_head_borders[w() + 1]};
-    for (int64_t head = heads.begin; head < heads.end; ++head) {
-      read_states(schedule_.items_of(phase, program_), {head, head + 1});
-      add({.kind = StepKind::merge, .buffer = phase.writes, .begin = head, .end = head + 1});
+    const Range own = partition_.attended_of(worker_);
+    for (int64_t cell = own.begin; cell < own.end; ++cell) {
+      read_states(schedule_.items_of(phase, program_), cell / partition_.head_cells());
+      add({.kind = StepKind::merge, .buffer = phase.writes, .begin = cell, .end = cell + 1});
     }
   }
 
-  void read_states(const AttentionItems& items, Range heads) {
+  // Of a query head, of all rows.
+  void read_states(const AttentionItems& items, int64_t head) {
     for (const AttentionItem& item : items.items) {
-      const int64_t first = int64_t{item.kv_head} * group();
-      const int64_t begin = std::max(heads.begin, first), stop = std::min(heads.end, first + group());
-      if (begin >= stop) continue;
+      if (item.kv_head != head / group()) continue;
       for (int64_t row = 0; row < item.num_rows(); ++row) {
-        const int64_t states = item.first_state + row * group() - first;
-        read(Shared::states, {states + begin, states + stop});
+        const int64_t state = item.first_state + row * group() + head % group();
+        read(Shared::states, {state, state + 1});
       }
     }
   }
 
   void attention(const Phase& phase) {
     const AttentionItems& items = schedule_.items_of(phase, program_);
-    const bool ends_here = phase_ + 1 == schedule_.num_phases;  // nobody reads what this layer would give
     for (int i = items.worker_indptr[w()]; i < items.worker_indptr[w() + 1]; ++i) {
-      read_heads(items, items.items[static_cast<size_t>(i)], !ends_here);
-      const auto [begin, end] = items.appended_rows(items.items[static_cast<size_t>(i)]);
+      const AttentionItem& of = items.items[static_cast<size_t>(i)];
+      read_heads(items, of);
+      const auto [begin, end] = items.appended_rows(of);
       if (begin < end) add({.kind = StepKind::append, .id = i, .begin = begin, .end = end});
-      if (!ends_here) item(items, i);
+      item(items, i);
     }
   }
 
-  // Slots of the heads that an item needs, each once: to append, or also to attend.
-  void read_heads(const AttentionItems& items, const AttentionItem& item, bool attends) {
+  // Slots of the heads that an item needs, each once.
+  void read_heads(const AttentionItems& items, const AttentionItem& item) {
     const int64_t dim = program_.head_dim, q = program_.cols_of(Buffer::query), kv = program_.cols_of(Buffer::key);
-    std::vector<Range> rows;  // of the matrix
-    if (attends) rows.push_back({item.kv_head * group() * dim, (item.kv_head + 1) * group() * dim});
-    const auto [begin, end] = items.appended_rows(item);
-    const bool has_own = item.kv_end > items.requests[static_cast<size_t>(item.request)].cached();
-    if (attends ? has_own : begin < end)
+    std::vector<Range> rows{{item.kv_head * group() * dim, (item.kv_head + 1) * group() * dim}};  // of the matrix
+    if (item.kv_end > items.requests[static_cast<size_t>(item.request)].cached())
       for (const int64_t at : {q, q + kv}) rows.push_back({at + item.kv_head * dim, at + (item.kv_head + 1) * dim});
     read_rows(*partition_.phases.before(phase_), rows);
   }
@@ -238,6 +238,11 @@ int64_t Schedule::num_cells(const Partition& partition, const Phase& phase) cons
                          : partition.num_cells(phase.writes, phase.layer);
 }
 
+int Schedule::num_rows() const {
+  const StepRequest& last = shape.items[0].requests.back();
+  return last.first_row + last.num_rows;
+}
+
 Schedule make_schedule(const Partition& partition, StepShape shape) {
   const Machine& machine = partition.machine;
   check(
@@ -249,6 +254,7 @@ Schedule make_schedule(const Partition& partition, StepShape shape) {
   if (!schedule.shape.wants_logits)
     while (!partition.phases.all[static_cast<size_t>(schedule.num_phases) - 1].attends()) --schedule.num_phases;
   if (machine.edge == EdgeForm::counter) schedule.num_counters = schedule.num_phases - 1;
+  schedule.keeps_residual = partition.keeps_residual(schedule.num_rows());
   for (int w = 0; w < partition.machine.workers; ++w)
     schedule.workers.push_back(Writer(partition, schedule, w).write());
   return schedule;

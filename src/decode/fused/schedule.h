@@ -32,8 +32,8 @@ struct Load {
 enum class StepKind : uint8_t {
   wait,            // until `count` workers have arrived at counter `id`; with counters alone, like `arrive`
   read,            // cells [begin, end) of a shared buffer, written by phase `id`; with tags: waits until they are
-  prologue,        // makes columns [begin, end) of what the product multiplies, of what was read
-  write_residual,  // cells [begin, end) of the residual that the prologue has made
+  prologue,        // makes columns [begin, end) of what the product multiplies, of what was read, and kept
+  write_residual,  // makes cells [begin, end) of the residual, of what was read, for others
   append,          // keys and values of rows [begin, end) go into the cache, for the KV head of item `id`
   await,           // until load `id` is there
   multiply,        // tiles [begin, end) of one band, which lie in load `id`, by the columns: added to the sums
@@ -42,7 +42,7 @@ enum class StepKind : uint8_t {
   attend,          // tokens [begin, end) of item `count`, which lie in load `id`
   attend_own,      // tokens [begin, end) of item `id` that this step appends, of what was read
   write_states,    // the item's states into cells [begin, end)
-  merge,           // states of query heads [begin, end) of all rows, which were read, into their cells of `attended`
+  merge,           // states of all rows, which were read, into cells [begin, end) of `attended`
   release,         // load `id` is read
   arrive,          // at counter `id`: what was written is there for whoever waits
 };
@@ -68,15 +68,17 @@ struct WorkerSchedule {
 struct StepShape {
   std::vector<AttentionItems> items = {};  // of layers that see everything; where some slide, theirs besides
   int64_t kv_bytes = 8;                    // of a token of one KV head in the cache: a key and a value
-  bool wants_logits = true;                // false: ends where the last layer has appended
+  bool wants_logits = true;                // false: ends with the last layer's attention
 };
 
 struct Schedule {
   StepShape shape = {};
-  int num_phases = 0;    // that run
-  int num_counters = 0;  // one for each join: counter i stands behind phase i; with tags: none
+  int num_phases = 0;           // that run
+  int num_counters = 0;         // one for each join: counter i stands behind phase i; with tags: none
+  bool keeps_residual = false;  // each worker: then it is not among the cells
   std::vector<WorkerSchedule> workers = {};
 
+  int num_rows() const;
   const AttentionItems& items_of(const Phase& phase, const Program& program) const;
   int64_t num_cells(const Partition& partition, const Phase& phase) const;  // of what the phase writes
 };

@@ -38,13 +38,13 @@ void rotate_head(const ops::RopeTable& rope, int row, float* head) {
 
 void WalkRows::reset() {
   for (size_t i = 0; i < kNumShared; ++i) inbox_[i].assign(memory_.shared[i].size(), kPoison);
+  kept_.clear();
   begin_phase(-1);
 }
 
 void WalkRows::begin_phase(int phase) {
   phase_ = phase;
   x_.clear();
-  residual_.clear();
   if (!memory_.poisons) return;
   for (std::vector<float>& values : inbox_) std::ranges::fill(values, kPoison);
 }
@@ -58,16 +58,18 @@ void WalkRows::read(const WorkerStep& step) {
 }
 
 void WalkRows::write_residual(const WorkerStep& step) const {
+  const Phase& phase = memory_.phase(phase_);
   const int64_t cols = memory_.program.cols_of(Buffer::residual);
   demand(step.buffer <= Shared::residual_1 && step.begin >= 0 && step.begin <= step.end &&
              step.end <= memory_.num_cells(step.buffer),
          "a residual beyond its buffer");
-  demand(!residual_.empty(), "a residual that no prologue has made");
+  demand(phase.makes_residual(), "a residual that the phase does not make");
+  const Rows residual = std::move(run_prologue(phase, true)[static_cast<size_t>(Buffer::residual)]);
   for (int64_t cell = step.begin; cell < step.end; ++cell) {
     for (int row = 0; row < memory_.rows; ++row)
       for (int64_t i = 0; i < kBandRows && cell * kBandRows + i < cols; ++i)
         memory_.cell(step.buffer, cell)[row * kBandRows + i] =
-            residual_[static_cast<size_t>(row * cols + cell * kBandRows + i)];
+            residual[static_cast<size_t>(row * cols + cell * kBandRows + i)];
     memory_.publish(step.buffer, cell, phase_);
   }
 }
@@ -101,29 +103,27 @@ void WalkRows::gather_sums(const Phase& before, Buffers& buffers) const {
 void WalkRows::merge(const WorkerStep& step) const {
   const Phase& phase = memory_.phase(phase_);
   demand(phase.merges() && step.buffer == phase.writes && step.begin >= 0 && step.begin <= step.end &&
-             step.end <= memory_.program.num_qo_heads,
-         "a merge of heads that are not there");
+             step.end <= memory_.num_cells(phase.writes),
+         "a merge of cells that are not there");
   const AttentionItems& items = memory_.schedule.items_of(phase, memory_.program);
-  const int64_t dim = memory_.program.head_dim, cells = memory_.partition.head_cells();
-  std::vector<float> merged;
-  for (int row = 0; row < memory_.rows; ++row)
-    for (int64_t head = step.begin; head < step.end; ++head) {
-      const std::vector<int> states = items.states_of(row, static_cast<int>(head), memory_.group());
-      merged.assign(static_cast<size_t>(dim), 0.f);
-      float largest = -std::numeric_limits<float>::infinity(), weights = 0;
+  const int64_t dim = memory_.program.head_dim, of_head = memory_.partition.head_cells();
+  for (int64_t at = step.begin; at < step.end; ++at) {
+    const int64_t first = at % of_head * kBandRows, cols = std::min(kBandRows, dim - first);
+    for (int row = 0; row < memory_.rows; ++row) {
+      const std::vector<int> states = items.states_of(row, static_cast<int>(at / of_head), memory_.group());
+      float merged[kBandRows] = {}, largest = -std::numeric_limits<float>::infinity(), weights = 0;
       for (const int state : states) largest = std::max(largest, cell(Shared::states, state)[dim]);
       for (const int state : states) {
         const float* from = cell(Shared::states, state);
         if (from[dim + 1] == 0.f) continue;  // the row sees none of the item's keys
         const float scale = std::exp(from[dim] - largest);
         weights += scale * from[dim + 1];
-        for (int64_t d = 0; d < dim; ++d) merged[static_cast<size_t>(d)] += scale * from[d];
+        for (int64_t i = 0; i < cols; ++i) merged[i] += scale * from[first + i];
       }
-      for (int64_t d = 0; d < dim; ++d)
-        memory_.cell(phase.writes, head * cells + d / kBandRows)[row * kBandRows + d % kBandRows] =
-            merged[static_cast<size_t>(d)] / weights;
+      for (int64_t i = 0; i < cols; ++i) memory_.cell(phase.writes, at)[row * kBandRows + i] = merged[i] / weights;
     }
-  for (int64_t at = step.begin * cells; at < step.end * cells; ++at) memory_.publish(phase.writes, at, phase_);
+    memory_.publish(phase.writes, at, phase_);
+  }
 }
 
 void WalkRows::gather_attended(Rows& attended) const {
@@ -136,6 +136,11 @@ void WalkRows::gather_attended(Rows& attended) const {
 }
 
 void WalkRows::gather_residual(const Phase& phase, Rows& residual) const {
+  if (memory_.schedule.keeps_residual) {
+    demand(!kept_.empty(), "a residual that the worker does not have");
+    residual = kept_;
+    return;
+  }
   const int64_t cols = memory_.program.cols_of(Buffer::residual);
   residual.resize(static_cast<size_t>(memory_.rows * cols));
   for (int row = 0; row < memory_.rows; ++row)
@@ -180,10 +185,7 @@ void WalkRows::run_operation(const Operation& operation, Buffers& buffers) const
   }
 }
 
-void WalkRows::prologue(Range columns) {
-  const Phase& phase = memory_.phase(phase_);
-  demand(phase.multiplies(), "a prologue of attention, which has one an item, or of a merge");
-  const Program& program = memory_.program;
+WalkRows::Buffers WalkRows::run_prologue(const Phase& phase, bool ends_with_residual) const {
   Buffers buffers;
   if (const Phase* before = memory_.partition.phases.before(phase_)) {
     if (before->merges())
@@ -192,11 +194,21 @@ void WalkRows::prologue(Range columns) {
       gather_sums(*before, buffers);
   }
   if (phase.makes_residual() && !phase.embeds()) gather_residual(phase, buffers[static_cast<size_t>(Buffer::residual)]);
-  for (const Operation& operation : prologue_of(phase, program)) run_operation(operation, buffers);
-  residual_ = std::move(buffers[static_cast<size_t>(Buffer::residual)]);
-  const Buffer input = main_of(phase, program).reads[0];
+  for (const Operation& operation : prologue_of(phase, memory_.program)) {
+    run_operation(operation, buffers);
+    if (ends_with_residual && operation.writes[0] == Buffer::residual) break;
+  }
+  return buffers;
+}
+
+void WalkRows::prologue(Range columns) {
+  const Phase& phase = memory_.phase(phase_);
+  demand(phase.multiplies(), "a prologue of attention, which has one an item, or of a merge");
+  Buffers buffers = run_prologue(phase, false);
+  if (phase.makes_residual()) kept_ = std::move(buffers[static_cast<size_t>(Buffer::residual)]);
+  const Buffer input = main_of(phase, memory_.program).reads[0];
   x_ = std::move(buffers[static_cast<size_t>(input)]);
-  cols_ = program.cols_of(input);
+  cols_ = memory_.program.cols_of(input);
   demand(columns.begin >= 0 && columns.begin <= columns.end && columns.end <= cols_, "columns that x does not have");
   if (!memory_.poisons) return;
   for (int row = 0; row < memory_.rows; ++row) {

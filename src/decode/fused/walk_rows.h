@@ -35,12 +35,14 @@ class WalkRows {
   void gather_sums(const Phase& before, Buffers& buffers) const;
   void gather_attended(Rows& attended) const;
   void gather_residual(const Phase& phase, Rows& residual) const;
+  // What the operations of the phase's prologue make, up to the residual or all.
+  Buffers run_prologue(const Phase& phase, bool ends_with_residual) const;
   void run_operation(const Operation& operation, Buffers& buffers) const;
 
   Walk::Memory& memory_;
   int phase_ = -1;
   std::array<std::vector<float>, kNumShared> inbox_;  // cells that were read in this phase
-  Rows x_, residual_;
+  Rows x_, kept_;                                     // kept: the residual, where workers keep it
   int64_t cols_ = 0;
 };
 

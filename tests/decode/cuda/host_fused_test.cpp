@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "decode/forward.h"
+#include "decode/fused/cuda/attention_tables.h"
 #include "decode/fused/cuda/check_fused.h"
 #include "decode/fused/cuda/model_kernel.h"
 #include "decode/fused/cuda/model_text.h"
 #include "forward_errors.h"
+#include "tests/decode/fused/some_step.h"
 #include "tests/ops/cuda/host_card.h"
 #include "weft/error.h"
 
@@ -81,15 +83,19 @@ class FusedLlama : public FusedOnACard {
   std::string path_;
 };
 
+decode::fused::Partition partition_of(const std::string& path, int workers) {
+  using namespace decode::fused;
+  const ModelFile file(path);
+  const decode::Program program = decode::make_program(file.config());
+  return make_partition(program, form_of(program, decode::read_sources(file)), card_machine(workers, program));
+}
+
 // The kernels for one row and for eight of each model, compiled side by side: one takes seconds.
 void load_kernels(const std::vector<std::string>& paths) {
   using namespace decode::fused;
   std::vector<cuda::KernelText> texts;
   for (const std::string& path : paths) {
-    const ModelFile file(path);
-    const decode::Program program = decode::make_program(file.config());
-    const Partition partition =
-        make_partition(program, form_of(program, decode::read_sources(file)), card_machine(kWorkers, program));
+    const Partition partition = partition_of(path, kWorkers);
     for (const int rows : {1, 8}) texts.push_back(model_text(partition, shape_of(partition, rows, DType::bf16)));
   }
   cuda::load_all(cuda::runtime(), Device::cuda(0), texts, WorkerTeam::shared());
@@ -106,6 +112,50 @@ TEST_F(FusedLlama, AgreesWithTheReferenceLikeEveryArchitectureAndTypeOfWeights) 
   for (const std::string& path : paths)
     EXPECT_LE(errors_on_card(path, random_ids(10, 3), 8, {.step = StepForm::fused}).mean, kMeanError)
         << ModelFile(path).config().name;
+}
+
+// Who has no tiles of a product makes nothing of its input, and does its part of all others: with six workers of the
+// output's 4 tiles, with ten also of the 8 of qkv, so that the residual lies among the cells.
+TEST_F(FusedOnACard, WorkersWithoutTilesGoOn) {
+  const std::string path = write(model_of("gemma2"));
+  for (const auto& [workers, rows] : {std::pair(6, 1), std::pair(10, 8)}) {
+    testing::host_multiprocessors = workers;
+    EXPECT_EQ(partition_of(path, workers).keeps_residual(rows), workers == 6);
+    const Ids ids = random_ids(8, 3);
+    EXPECT_LE(errors_on_card(path, ids, static_cast<size_t>(rows), {.step = StepForm::fused}).mean, kMeanError)
+        << workers;
+  }
+}
+
+// Items with so many heads that each is a round of its own, and more cells than are merged at once.
+TEST_F(FusedOnACard, AttentionAndMergesTakeSeveralRounds) {
+  using namespace decode::fused;
+  RandomModelOptions options = model_of("llama");
+  options.num_kv_heads = 4, options.head_dim = 64, options.num_layers = 1;
+  const std::string path = write(options);
+  const Partition partition = partition_of(path, kWorkers);
+  const testing::SomeStep last({{8, 72}});
+  const AttentionTables tables = attention_tables(attention_items(partition, last.step, 0), last.step,
+                                                  {.num_kv_heads = 4, .group = 1, .most_heads = most_heads(8, 1)});
+  EXPECT_GE(tables.rounds.size(), 1u + 3 * kWorkers);
+  const Range cells = partition.attended_of(0);
+  EXPECT_GT(cells.end - cells.begin, 2 * SharedLayout(shape_of(partition, 8, DType::bf16).sizes).merged_cells);
+
+  const ModelFile file(path);
+  ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 96, .step = StepForm::fused});
+  const auto sequence = forward.add_sequence();
+  const Ids ids = random_ids(72, 5);
+  forward.run({{.sequence = sequence, .tokens = std::span(ids).first(64), .logit_rows = 0}});
+  const TensorView logits =
+      forward.run({{.sequence = sequence, .tokens = std::span(ids).last(8), .logit_rows = ForwardPass::kAllRows}});
+  const std::vector<double> expected = testing::reference_log_probabilities(path, ids);
+  const auto vocab = static_cast<size_t>(file.config().vocab_size);
+  double sum = 0;
+  for (size_t row = 0; row < 8; ++row)
+    for (size_t id = 0; id < vocab; ++id)
+      sum += std::abs(log_probability({logits.as<float>() + row * vocab, vocab}, static_cast<int32_t>(id)) -
+                      expected[(64 + row) * vocab + id]);
+  EXPECT_LE(sum / static_cast<double>(8 * vocab), kMeanError);
 }
 
 std::vector<float> copy_of(const float* row, size_t count) { return {row, row + count}; }

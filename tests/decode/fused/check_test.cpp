@@ -40,6 +40,29 @@ class FusedCheck : public ::testing::Test {
     if (found != steps.end()) steps.erase(found);
   }
 
+  static Partition with_one_residual(Partition partition) {
+    for (Phase& phase : partition.phases.all) phase.residual_from = phase.residual_to = Shared::residual_0;
+    return partition;
+  }
+  // Behind all that the product needs, and with nothing read for it alone.
+  static void write_residuals_last(Schedule& schedule) {
+    for (WorkerSchedule& worker : schedule.workers) {
+      std::vector<WorkerStep> steps, held;  // held: of the phase, up to its prologue
+      for (const WorkerStep& step : worker.steps) {
+        if (step.kind == StepKind::write_residual) {
+          std::erase_if(steps, [&](const WorkerStep& s) { return s.phase == step.phase && s.kind == StepKind::read; });
+          held.push_back(step);
+          continue;
+        }
+        steps.push_back(step);
+        if (step.kind != StepKind::prologue) continue;
+        steps.insert(steps.end(), held.begin(), held.end());
+        held.clear();
+      }
+      worker.steps = steps;
+    }
+  }
+
   const Partition partition_ = partition_of(
       gemma_small(), WeightType::f32, {.workers = 3, .ring_bytes = 24 << 10, .entry_bytes = 8 << 10, .kv_chunk = 32});
   const Partition tagged_ = with_tags(partition_);
@@ -152,9 +175,7 @@ TEST_F(FusedCheck, NamesTagsThatNeverCome) {
 }
 
 TEST_F(FusedCheck, NamesCellsThatTagsDoNotKeepFromBeingOverwritten) {
-  Partition partition = tagged_;
-  for (Phase& phase : partition.phases.all) phase.residual_from = phase.residual_to = Shared::residual_0;
-  const std::string text = problem_in(partition, [](Schedule&) {});
+  const std::string text = problem_in(with_one_residual(tagged_), write_residuals_last);
   EXPECT_TRUE(has(text, "of residual 0 is written before worker ") && has(text, "is known to have read what lay there"))
       << text;
 }
@@ -188,10 +209,39 @@ TEST_F(FusedCheck, FollowsItemsOneByOne) {
 
 // Workers read the residual of the last phase while owners write the next one.
 TEST_F(FusedCheck, RefusesToWriteTheResidualThatOthersStillRead) {
-  Partition partition = partition_;
-  for (Phase& phase : partition.phases.all) phase.residual_from = phase.residual_to = Shared::residual_0;
-  const std::string text = problem_in(partition, [](Schedule&) {});
+  const std::string text = problem_in(with_one_residual(partition_), write_residuals_last);
   EXPECT_TRUE(has(text, "of residual 0 is")) << text;
+}
+
+// A worker that reads what nobody asks of it may come too late: what it waits for is overwritten.
+TEST_F(FusedCheck, NamesReadsThatNobodyWaitsFor) {
+  const Partition partition =
+      partition_of(gemma_small(), WeightType::f32, {.workers = 90, .kv_chunk = 32, .edge = EdgeForm::tagged});
+  int idle = 0;  // has nothing to do
+  const auto has_tiles = [&](const MatrixPartition& matrix) { return !matrix.tiles_of(idle).empty(); };
+  while (std::ranges::any_of(partition.matrices, has_tiles) || !partition.attended_of(idle).empty()) ++idle;
+  const std::string text = problem_in(partition, [&](Schedule& s) {
+    std::vector<WorkerStep>& steps = s.workers[static_cast<size_t>(idle)].steps;
+    const auto later = std::ranges::find_if(steps, [](const WorkerStep& step) { return step.phase > 3; });
+    steps.insert(later,
+                 {.kind = StepKind::read, .buffer = Shared::attended, .phase = 3, .id = 2, .begin = 0, .end = 6});
+  });
+  EXPECT_TRUE(has(text, "of attended is written before worker " + std::to_string(idle) + " is known to have read"))
+      << text;
+}
+
+TEST_F(FusedCheck, NamesResidualsThatAWorkerDoesNotKeep) {
+  Partition partition = tagged_;
+  partition.machine.kept_bytes = 1 << 20;
+  EXPECT_EQ(problem_in(partition, [](Schedule& s) { EXPECT_TRUE(s.keeps_residual); }), "none");
+  const std::string text = problem_in(partition, [](Schedule& s) { drop(s, 1, StepKind::prologue, 3); });
+  EXPECT_TRUE(has(text, "comes before the prologue")) << text;
+  const std::string twice = problem_in(partition, [](Schedule& s) {
+    std::vector<WorkerStep>& steps = s.workers[1].steps;
+    const WorkerStep prologue = find(s, 1, StepKind::prologue, 4);
+    steps.insert(std::ranges::find(steps, prologue), prologue);
+  });
+  EXPECT_TRUE(has(twice, "the worker keeps the residual of phase 4; needed is that of phase 0")) << twice;
 }
 
 }  // namespace

@@ -228,18 +228,12 @@ std::string mutate(Partition& partition, std::mt19937_64& random) {
   };
   MatrixPartition& matrix = partition.matrices[below(partition.matrices.size())];
   const std::string name = fmt::format("{} of layer {}: ", to_string(matrix.role), matrix.layer);
-  switch (below(6)) {
+  switch (below(4)) {
     case 0: return name + change("border", matrix.borders, below(matrix.borders.size()), matrix.tiles.num_tiles());
     case 1:
       return name + change("worker_slot", matrix.worker_slot, below(matrix.worker_slot.size()), matrix.num_slots());
     case 2:
       return name + change("first_slot", matrix.first_slot, below(matrix.first_slot.size() - 1), matrix.num_slots());
-    case 3:
-      return change("residual_borders", partition.residual_borders, below(partition.residual_borders.size()),
-                    partition.num_cells(Shared::residual_0, 0));
-    case 4:
-      return change("qo_head_borders", partition.qo_head_borders, below(partition.qo_head_borders.size()),
-                    partition.program.num_qo_heads);
     default: {
       Phase& phase = partition.phases.all[below(partition.phases.all.size())];
       if (random() % 3 == 0) {

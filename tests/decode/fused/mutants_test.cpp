@@ -124,7 +124,7 @@ class Arena {
 class FusedMutants : public ::testing::Test {
  protected:
   // A ring of few entries, bands that are cut, panels of a tile, more chunks of keys than one.
-  std::unique_ptr<Arena> make(const std::string& architecture, int workers, EdgeForm edge) {
+  std::unique_ptr<Arena> make(const std::string& architecture, int workers, EdgeForm edge, int64_t kept_bytes = 0) {
     const std::string path = folder_.path(architecture + ".gguf");
     random_model({.architecture = architecture,
                   .num_layers = 2,
@@ -141,6 +141,7 @@ class FusedMutants : public ::testing::Test {
                                                  .x_bytes = 16 * 64,
                                                  .max_entries = 4,
                                                  .kv_chunk = 8,
+                                                 .kept_bytes = kept_bytes,
                                                  .edge = edge});
   }
   TempFolder folder_;
@@ -150,7 +151,7 @@ TEST_F(FusedMutants, RightSchedulesAreRightInEveryOrder) {
   for (const char* architecture : {"llama", "gemma2"})
     for (const EdgeForm edge : {EdgeForm::counter, EdgeForm::tagged})
       for (const int workers : {1, 3, 7}) {
-        const std::unique_ptr<Arena> arena = make(architecture, workers, edge);
+        const std::unique_ptr<Arena> arena = make(architecture, workers, edge, workers == 3 ? 1 << 20 : 0);
         for (uint64_t seed = 1; seed <= 20; ++seed)
           EXPECT_FALSE(arena->is_wrong(arena->schedule(), seed))
               << architecture << ", " << to_string(edge) << ", seed " << seed;
@@ -170,6 +171,7 @@ TEST_P(FusedMutantsAreRejected, WhereTheyAreWrong) {
   std::vector<std::unique_ptr<Arena>> arenas;
   arenas.push_back(make("llama", 3, edge));
   arenas.push_back(make("gemma2", 5, edge));
+  arenas.push_back(make("llama", 4, edge, 1 << 20));  // workers keep the residual
   uint64_t wrong = 0, rejected = 0, harmless = 0, missed = 0;
   for (uint64_t i = first; i < first + cases && missed < 3; ++i) {
     std::mt19937_64 random(seed * 1000003 + i);

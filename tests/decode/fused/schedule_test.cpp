@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "decode/fused/check.h"
+#include "decode/fused/cuda/model_kernel.h"
 #include "tests/decode/fused/some_step.h"
 
 namespace weft::testing {
@@ -59,19 +60,42 @@ TEST(Schedules, AreProven) {
       }
 }
 
-// No order but from who writes a cell to who reads it, with fewer workers than tiles of a matrix, as many, and more.
+// No order but from who writes a cell to who reads it, with fewer workers than tiles of a matrix, as many, and more;
+// with a residual that workers keep where all have tiles.
 TEST(Schedules, WithTagsAreProvenForEveryNumberOfWorkers) {
   for (int workers = 1; workers < (kIsSanitized ? 4 : 90); workers += workers < 30 ? 1 : 7)
-    for (const int64_t x_bytes : {16 * 128, 128 << 10}) {
-      const Partition partition =
-          partition_of(gemma_small(), WeightType::f32,
-                       {.workers = workers, .x_bytes = x_bytes, .kv_chunk = 16, .edge = EdgeForm::tagged});
+    for (const auto& [x_bytes, kept_bytes] :
+         {std::pair{16 * 128, 0}, std::pair{128 << 10, 0}, std::pair{128 << 10, 1 << 20}}) {
+      const Partition partition = partition_of(
+          gemma_small(), WeightType::f32,
+          {.workers = workers, .x_bytes = x_bytes, .kv_chunk = 16, .kept_bytes = kept_bytes, .edge = EdgeForm::tagged});
+      EXPECT_EQ(partition.keeps_residual(8), kept_bytes > 0 && workers <= 20);  // of 20 tiles of qkv, of 40 of gate_up
       for (const auto& requests : {std::vector<std::pair<int, int>>{{1, 1}}, {{8, 150}}, {{1, 70}, {2, 5}, {5, 90}}}) {
         const SomeStep some(requests);
         const std::vector<Problem> problems = check(partition, schedule_of(partition, some.step));
         EXPECT_TRUE(problems.empty()) << problems[0].text << " of " << workers << " with " << x_bytes;
       }
     }
+}
+
+// As a card has them: rows of every kernel, contexts of several rounds, and more workers than tiles.
+TEST(Schedules, OfCardsAreProven) {
+  if (kIsSanitized) GTEST_SKIP() << "takes minutes under a sanitizer";
+  ModelConfig small = smollm_135m(), large = llama_8b();
+  small.num_layers = large.num_layers = 2;
+  for (const ModelConfig& config : {small, large, gemma_small()}) {
+    const Program program = make_program(config);
+    const Partition partition = make_partition(program, form_of(program, WeightType::bf16), card_machine(132, program));
+    for (const int rows : {1, 2, 8}) {
+      EXPECT_EQ(partition.keeps_residual(rows), config.hidden_size > 96 && rows * config.hidden_size <= 8192);
+      SomeStep some({{rows, 1500}});
+      for (const bool wants_logits : {true, false}) {
+        if (!wants_logits) some.step.wanted.clear();
+        const std::vector<Problem> problems = check(partition, schedule_of(partition, some.step));
+        EXPECT_TRUE(problems.empty()) << problems[0].text << " of " << rows << " rows";
+      }
+    }
+  }
 }
 
 TEST(Schedules, OfALargeModelAreProven) {

@@ -22,7 +22,11 @@ constexpr int64_t kAligned = 16;  // of what a step brings
 // others queues behind them.
 constexpr int kAheadBytes = 36 << 10, kBesideBytes = 64 << 10;
 
-size_t variant_index(int64_t rows) { return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(rows - 1))); }
+constexpr int64_t kMostKeptBytes = 32 << 10;  // of the residual, in shared memory
+
+size_t variant_index(int64_t rows) {
+  return static_cast<size_t>(std::countr_zero(static_cast<unsigned>(kernel_rows(rows))));
+}
 
 }  // namespace
 
@@ -31,6 +35,7 @@ Machine card_machine(int workers, const Program& program) {
   machine.entry_bytes = 16 << 10;
   machine.max_entries = 4 * kConsumerWarps;
   machine.kv_chunk = program.head_dim <= 128 ? 64 : 32;
+  machine.kept_bytes = kMostKeptBytes;
   return machine;
 }
 
@@ -72,7 +77,7 @@ ModelKernel::ModelKernel(const ModelConfig& config, const ModelSources& sources,
 ModelKernel::Variant& ModelKernel::variant_of(int64_t rows) {
   std::optional<Variant>& found = variants_[variant_index(rows)];
   if (found) return *found;
-  const int most = 1 << variant_index(rows);
+  const int most = kernel_rows(rows);
   const ModelShape shape = shape_of(partition_, most, kv_dtype_of(options_));
   Variant made{.shape = shape, .text = model_text(partition_, shape)};
   made.kernel = &runtime_.load(device_, made.text);
@@ -143,7 +148,7 @@ void ModelKernel::plan(const Step& step) {
   for (size_t kind = 0; kind < ropes_.size(); ++kind) {
     const int window = kind == 0 ? 0 : config_.sliding_window;
     const AttentionItems items = attention_items(partition_, step, window);
-    const int group = program.num_qo_heads / program.num_kv_heads, most_rows = 1 << variant_index(step.rows());
+    const int group = program.num_qo_heads / program.num_kv_heads, most_rows = kernel_rows(step.rows());
     items_.push_back(attention_tables(items, step,
                                       {.num_kv_heads = program.num_kv_heads,
                                        .group = group,

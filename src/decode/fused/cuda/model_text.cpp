@@ -15,7 +15,6 @@ namespace decode::fused {
 namespace {
 
 constexpr int kMostEntryBytes = 24 << 10;  // of products
-constexpr int kMostKeptBytes = 32 << 10;   // of the residual, by each worker
 
 const MatrixPartition& matrix_of(const Partition& partition, WeightRole role) {
   const auto found =
@@ -131,7 +130,8 @@ class ModelWriter {
           text_.line("static constexpr float kNormEps = {}f, kScale = {}f, kSoftCap = {}f;", number(program_.norm_eps),
                      number(attend.scale), number(attend.soft_cap));
           text_.line("static constexpr int kChunk = {};  // tokens of an item", partition_.machine.kv_chunk);
-          text_.line("static constexpr bool kKeepsResidual = {};", sizes.kept > 0);
+          text_.line("static constexpr bool kKeepsResidual = {}, kAllHaveTiles = {};", sizes.kept > 0,
+                     std::ranges::all_of(partition_.matrices, &MatrixPartition::is_for_all));
           text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
           text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
           text_.line("static constexpr i64 kResidual0 = {}, kResidual1 = {}, kAttended = {}, kStates = {};  // cells",
@@ -311,8 +311,7 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
   for (const MatrixPartition& matrix : partition.matrices)
     for (size_t w = 0; w + 1 < matrix.borders.size(); ++w)
       shape.sizes.half_parts = std::max(shape.sizes.half_parts, share_of(matrix, w, shape.sizes).round_parts());
-  const auto hidden = static_cast<int>(program.cols_of(Buffer::residual));
-  if (4 * rows * hidden <= kMostKeptBytes) shape.sizes.kept = hidden;
+  if (partition.keeps_residual(rows)) shape.sizes.kept = static_cast<int>(program.cols_of(Buffer::residual));
   for (const MatrixPartition* matrix : kernel_matrices(partition)) {
     if (matrix->role == WeightRole::head) continue;
     shape.sizes.slots += static_cast<int>(matrix->first_slot.size());

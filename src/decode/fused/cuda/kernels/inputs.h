@@ -151,13 +151,17 @@ class Inputs {
   // What each makes is there for all threads behind a barrier. False: what it is made of did not come.
 
   // x = r * norm, its columns of the worker's panel, and the squares of r: sums are multiplied by the norm's factor
-  // behind the product. Parts of r that the worker owns go to `residual`.
-  template <class M, class From>
+  // behind the product. Unless workers keep r, and where it is for others, the worker's part of it goes to `residual`,
+  // as it is made: before all is there that it is made of.
+  template <class M, bool kIsForOthers, class From>
   WEFT_INLINE bool normed(const From& from, const float* norm, i64 residual, int phase) const {
     constexpr int kPairs = Shape::kHidden / 2, kBatch = batch_of(From::kLoads);
     const ModelArgs& args = worker_.args;
-    constexpr int kCells = (Shape::kHidden + 15) / 16;
-    const int owned = share_of(kCells, worker_.worker), owned_end = share_of(kCells, worker_.worker + 1);
+    constexpr int kCells = (Shape::kHidden + 15) / 16, kTiles = M::kPanels * M::kPanelTiles;
+    constexpr bool kWrites = kIsForOthers && !Shape::kKeepsResidual;
+    const int* const tiles = worker_.template tiles<M>();
+    const int owned = kWrites ? static_cast<int>(residual_begin(kCells, tiles[0], kTiles)) : 0;
+    const int owned_end = kWrites ? static_cast<int>(residual_begin(kCells, tiles[1], kTiles)) : 0;
     const int first_column = Share<M, Shape>(args, worker_.worker).panel * M::kPanelCols;
     WEFT_NO_UNROLL
     for (int row = 0; row < args.rows; ++row) {
@@ -180,7 +184,7 @@ class Inputs {
           squares += r[b][0] * r[b][0] + r[b][1] * r[b][1];
           if constexpr (Shape::kKeepsResidual) {
             *reinterpret_cast<tile::Floats2*>(worker_.residual(row) + column[b]) = {{r[b][0], r[b][1]}};
-          } else if (const int cell = column[b] / 16; cell >= owned && cell < owned_end) {
+          } else if (const int cell = column[b] / 16; kWrites && cell >= owned && cell < owned_end) {
             tile::TaggedEdge::write(args.cells + residual + (cell * kRows + row) * 16 + column[b] % 16, r[b],
                                     worker_.tag_of(phase));
           }

@@ -116,30 +116,30 @@ class Step {
   // the embedding, normed.
   template <class M, class E>
   WEFT_INLINE bool embedded(float scale, const float* norm) {
-    return normed<M>(Embedded<E>{scale}, norm) && multiply<M, true>(SumsOf<M>{*this});
+    return normed<M, true>(Embedded<E>{scale}, norm) && multiply<M, true>(SumsOf<M>{*this});
   }
   // The residual with what M0 left, [+ bias], [normed by post_norm], normed.
   template <class M, class M0, bool kHasBias, bool kHasPostNorm>
   WEFT_INLINE bool added(const float* norm, const float* bias, const float* post_norm) {
-    return normed<M>(added_to_residual<M0, kHasBias, kHasPostNorm>(bias, post_norm), norm) &&
+    return normed<M, true>(added_to_residual<M0, kHasBias, kHasPostNorm>(bias, post_norm), norm) &&
            multiply<M, true>(SumsOf<M>{*this});
   }
   // What attention gave.
   template <class M>
   WEFT_INLINE bool attended() {
-    if (!inputs_.template attended<M>(Shape::kAttended, last_tag())) give_up(StuckAt::edge);
+    if (has_tiles<M>() && !inputs_.template attended<M>(Shape::kAttended, last_tag())) give_up(StuckAt::edge);
     return multiply<M, false>(SumsOf<M>{*this});
   }
   // gate(gate) * up.
   template <class M, class GateUp>
   WEFT_INLINE bool gated() {
-    if (!inputs_.template gated<M, GateUp>(last_tag())) give_up(StuckAt::edge);
+    if (has_tiles<M>() && !inputs_.template gated<M, GateUp>(last_tag())) give_up(StuckAt::edge);
     return multiply<M, false>(SumsOf<M>{*this});
   }
   // The last one: its sums are logits.
   template <class M, class M0, bool kHasPostNorm>
   WEFT_INLINE bool logits(float soft_cap, const float* post_norm) {
-    return normed<M>(added_to_residual<M0, false, kHasPostNorm>(nullptr, post_norm), worker_.args.output_norm) &&
+    return normed<M, false>(added_to_residual<M0, false, kHasPostNorm>(nullptr, post_norm), worker_.args.output_norm) &&
            multiply<M, true>(Logits<M>{worker_.args, soft_cap});
   }
 
@@ -213,8 +213,8 @@ class Step {
     const Near<Shape> near(worker_, kind);
     const int warp = worker_.thread / 32;
     MergedPair* const merged = reinterpret_cast<MergedPair*>(worker_.parts());
-    for (int begin = 0; begin < near.num_merged(); begin += near.kMergedAtOnce) {
-      const int at_once = near.merged_at_once(begin);
+    for (int begin = 0, at_once = 0; begin < near.num_merged(); begin += at_once) {
+      at_once = near.merged_at_once(begin);
       for (int i = warp; i < near.num_tasks(begin); i += kConsumerWarps) {
         const MergeTask of = near.task(begin, i);
         MergedPair pair;
@@ -274,17 +274,29 @@ class Step {
     return {residual_of(residual_), residual_tag_, last_tag(), bias, post_norm};
   }
 
-  // The input of a product that is a norm of the residual, which the worker's part of is written.
-  template <class M, class From>
+  // Else the worker makes nothing of the product's input, and reads nothing: nobody would wait until it has.
+  template <class M>
+  WEFT_INLINE bool has_tiles() const {
+    if constexpr (Shape::kAllHaveTiles) {
+      return true;
+    } else {
+      const int* const tiles = worker_.template tiles<M>();
+      return tiles[0] < tiles[1];
+    }
+  }
+
+  // The input of a product that is a norm of the residual; that is for products of later phases, too, but for the last.
+  template <class M, bool kIsForOthers, class From>
   WEFT_INLINE bool normed(const From& from, const float* norm) {
     if constexpr (From::kIsNormed) {
-      if (!inputs_.squares_of_sums(from)) give_up(StuckAt::edge);
+      if (has_tiles<M>() && !inputs_.squares_of_sums(from)) give_up(StuckAt::edge);
       if (!consumers_.sync()) return false;
       if (worker_.thread < worker_.args.rows) worker_.factor(worker_.thread) = inputs_.norm_factor(worker_.thread);
       if (!consumers_.sync()) return false;
     }
     residual_ ^= 1;
-    if (!inputs_.template normed<M>(from, norm, residual_of(residual_), phase_)) give_up(StuckAt::edge);
+    if (has_tiles<M>() && !inputs_.template normed<M, kIsForOthers>(from, norm, residual_of(residual_), phase_))
+      give_up(StuckAt::edge);
     residual_tag_ = worker_.tag_of(phase_);
     return true;
   }

@@ -41,17 +41,17 @@ constexpr int near_slots(const ModelSizes& sizes) { return sizes.qkv_panels * (s
 constexpr int near_bytes(const ModelSizes& sizes) {
   return static_cast<int>(sizeof(NearTables)) + kConsumerWarps * near_slots(sizes) * 4;
 }
-// Of shared memory, that a cell is merged in: [shares, 8] of 16 bytes. Two at least are merged at once.
+// Of shared memory, that a row of a cell is merged in: [shares, 8] of 16 bytes.
 inline constexpr int kMergedCellBytes = kMergeShares * 8 * 16;
 
 // From the begin of a CTA's shared memory on, in bytes; the ring lies first.
 struct SharedLayout {
   int parts, x, heads, near, squares, factors, residual, slots, stopped, bytes;
-  int merged_cells;  // that `parts` hold
+  int merged_cells;  // that `parts` hold, with all rows
   int ldx;           // elements of a row of x: 8 rows lie in different banks
   constexpr explicit SharedLayout(const ModelSizes& sizes)
       : parts((sizes.ring_bytes + sizes.ring_entries * 28 + 4 + 15) / 16 * 16),
-        x(parts + larger(2 * sizes.half_parts * sizes.rows * 64, 2 * kMergedCellBytes)),
+        x(parts + larger(2 * sizes.half_parts * sizes.rows * 64, sizes.rows * kMergedCellBytes)),
         heads(x + 2 * ((sizes.x_cols + 63) / 64 * 64 + 16) * sizes.rows),
         near(heads + sizes.heads * entry_row_bytes(sizes.head_dim)),
         squares(near + sizes.kinds * near_bytes(sizes)),
@@ -60,7 +60,7 @@ struct SharedLayout {
         slots(residual + 4 * sizes.kept * sizes.rows),
         stopped((slots + 2 * sizes.slots + 3) / 4 * 4),
         bytes(stopped + 8),
-        merged_cells((x - parts) / kMergedCellBytes),
+        merged_cells((x - parts) / (sizes.rows * kMergedCellBytes)),
         ldx((sizes.x_cols + 63) / 64 * 64 + 16) {}
 
  private:

@@ -17,7 +17,7 @@ struct RoundOfWorker {
   int index, num_heads, first_head, end_item;
 };
 
-// Which of a worker's cells a warp merges, and which share of its states.
+// Which row of a worker's cells a warp merges, and which share of its states.
 struct MergeTask {
   int row, head, part, share;
 };
@@ -78,11 +78,11 @@ class Near {
     return placed_head(args, tables_.heads + first + i, Shape::kHeadDim);
   }
 
-  // Cells that the worker merges, of all rows, as many at once as there is room for.
-  WEFT_INLINE int num_merged() const { return own_cells() * worker_.args.rows; }
-  static constexpr int kMergedAtOnce = Worker<Shape>::kLayout.merged_cells;
+  // The worker's cells of what is attended, row by row each: as many at once as there is room for, of all rows.
+  WEFT_INLINE int num_merged() const { return (first_cell(1) - first_cell(0)) * worker_.args.rows; }
   WEFT_INLINE int merged_at_once(int first) const {
-    return num_merged() - first < kMergedAtOnce ? num_merged() - first : kMergedAtOnce;
+    const int most = Worker<Shape>::kLayout.merged_cells * worker_.args.rows, left = num_merged() - first;
+    return left < most ? left : most;
   }
   // First shares come first, as short lists have no others.
   WEFT_INLINE int num_tasks(int first) const { return merged_at_once(first) * kMergeShares; }
@@ -91,8 +91,8 @@ class Near {
     return cell(first + i % at_once, i / at_once);
   }
   WEFT_INLINE MergeTask cell(int i, int share) const {
-    const int own = own_cells(), cell = share_of(kCells, worker_.worker) + i % own;
-    return {i / own, cell / kParts, cell % kParts, share};
+    const int rows = worker_.args.rows, cell = first_cell(0) + i / rows;
+    return {i % rows, cell / kParts, cell % kParts, share};
   }
   WEFT_INLINE StateList list(const MergeArgs& args, int first, int i, const MergeTask& task) const {
     const int of_cell = i % merged_at_once(first);  // first shares come first: the cell's list is that warp's
@@ -103,7 +103,10 @@ class Near {
 
  private:
   static constexpr int kBands = (Shape::kHeads + 2 * Shape::kKvHeads) * kParts;
-  WEFT_INLINE int own_cells() const { return share_of(kCells, worker_.worker + 1) - share_of(kCells, worker_.worker); }
+  // Of a worker behind this one.
+  WEFT_INLINE int first_cell(int behind) const {
+    return static_cast<int>(share_begin(kCells, worker_.worker + behind, ptx::num_ctas()));
+  }
   WEFT_INLINE int* near_slots_of(int head) const { return reinterpret_cast<int*>(&near_ + 1) + head * kSlots; }
 
   const Worker<Shape> worker_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "decode/fused/cuda/kernels/model_args.h"
+#include "decode/fused/shares.h"
 #include "tile/cuda/edge.h"
 #include "tile/cuda/element.h"
 #include "tile/cuda/ptx/barrier.h"
@@ -12,11 +13,6 @@ namespace weft::decode::fused {
 
 #if WEFT_SM >= 90
 inline constexpr int kConsumers = 32 * kConsumerWarps;  // threads that multiply
-
-// Where a worker's share begins of so many things that all have alike (partition.h).
-WEFT_INLINE int share_of(int count, int worker) {
-  return static_cast<int>(static_cast<i64>(count) * worker / ptx::num_ctas());
-}
 
 // Small enough to be copied by whatever needs it: a reference would keep it in memory.
 template <class Shape>
@@ -40,6 +36,11 @@ struct Worker {
     ptx::cta_sync();
   }
   WEFT_INLINE bool copies() const { return thread >= kConsumers; }
+  // Of a matrix's line: where its own begin, and behind them.
+  template <class M>
+  WEFT_INLINE const int* tiles() const {
+    return args.matrices[M::kIndex].borders + worker;
+  }
 
   WEFT_INLINE static tile::Ring ring() {
     return {ptx::shared_memory(), Shape::kSizes.ring_bytes, Shape::kSizes.ring_entries};
