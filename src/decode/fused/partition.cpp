@@ -158,21 +158,31 @@ Range MatrixPartition::residual_of(int worker, int64_t cells) const {
   return {residual_begin(cells, own.begin, tiles.num_tiles()), residual_begin(cells, own.end, tiles.num_tiles())};
 }
 
+int MatrixPartition::most_pieces() const {
+  int most = 1;
+  for (size_t strip = 0; strip + 1 < first_slot.size(); ++strip)
+    most = std::max(most, first_slot[strip + 1] - first_slot[strip]);
+  return most;
+}
+
 const MatrixPartition& Partition::matrix_of(const Phase& phase) const {
   ensure(phase.multiplies(), "{} has no matrix", name_of(phase));
-  if (phase.layer < 0) return matrices.back();
-  return matrix_of(phase.writes, phase.layer);
+  return matrix_of(phase.role, phase.layer);
+}
+
+const MatrixPartition& Partition::matrix_of(WeightRole role, int layer) const {
+  const auto found = std::ranges::find_if(matrices, [&](const MatrixPartition& matrix) {
+    return matrix.role == role && (matrix.layer < 0 || matrix.layer == layer % period);
+  });
+  ensure(found != matrices.end(), "layer {} has no matrix {}", layer, to_string(role));
+  return *found;
 }
 
 const MatrixPartition& Partition::matrix_of(Shared sums, int layer) const {
-  if (sums == Shared::logits) return matrices.back();
-  static constexpr WeightRole kRoles[] = {WeightRole::qkv, WeightRole::output, WeightRole::gate_up, WeightRole::down};
-  ensure(sums >= Shared::qkv && sums <= Shared::down, "{} holds no sums", to_string(sums));
-  const WeightRole role = kRoles[static_cast<size_t>(sums) - static_cast<size_t>(Shared::qkv)];
-  const auto found = std::ranges::find_if(
-      matrices, [&](const MatrixPartition& matrix) { return matrix.role == role && matrix.layer == layer % period; });
-  ensure(found != matrices.end(), "layer {} has no matrix {}", layer, to_string(role));
-  return *found;
+  const auto found =
+      std::ranges::find_if(matrices, [&](const MatrixPartition& matrix) { return shared_of(matrix.role) == sums; });
+  ensure(found != matrices.end(), "{} holds no sums", to_string(sums));
+  return matrix_of(found->role, layer);
 }
 
 int64_t Partition::num_cells(Shared shared, int layer) const {

@@ -86,6 +86,7 @@ struct MatrixPartition {
     return {borders[static_cast<size_t>(worker)], borders[static_cast<size_t>(worker) + 1]};
   }
   bool is_for_all() const;  // every worker has tiles
+  int most_pieces() const;  // sums of a band within a panel
   // What the worker writes of the residual that the product's prologue makes, which has so many cells (shares.h).
   Range residual_of(int worker, int64_t cells) const;
   // In the order in which a band's pieces are added.
@@ -106,6 +107,7 @@ struct Partition {
   TiledMatrix embedding = {};                  // rows of it are gathered
 
   const MatrixPartition& matrix_of(const Phase& phase) const;
+  const MatrixPartition& matrix_of(WeightRole role, int layer) const;  // of the head: any layer
   // The matrix whose sums the buffer holds.
   const MatrixPartition& matrix_of(Shared sums, int layer) const;
   // Cells of a shared buffer: slots of sums, 16 columns of the residual or of an attended head. Not of states, which

@@ -10,16 +10,6 @@ namespace {
 
 bool is_main(OperationKind kind) { return kind == OperationKind::project || kind == OperationKind::attend; }
 
-Shared shared_of(WeightRole role) {
-  switch (role) {
-    case WeightRole::qkv: return Shared::qkv;
-    case WeightRole::output: return Shared::output;
-    case WeightRole::gate_up: return Shared::gate_up;
-    case WeightRole::down: return Shared::down;
-    default: return Shared::logits;
-  }
-}
-
 // Throws for a prologue whose operations cannot be done by each worker on what it reads.
 void check_prologue(const Phase& phase, const Program& program, const Phase* before) {
   for (const Operation& operation : prologue_of(phase, program)) {
@@ -47,6 +37,16 @@ std::string_view to_string(Shared shared) {
   static constexpr std::string_view kNames[] = {"residual 0", "residual 1", "qkv",    "output",  "gate_up",
                                                 "down",       "logits",     "states", "attended"};
   return enum_name(kNames, shared);
+}
+
+Shared shared_of(WeightRole role) {
+  switch (role) {
+    case WeightRole::qkv: return Shared::qkv;
+    case WeightRole::output: return Shared::output;
+    case WeightRole::gate_up: return Shared::gate_up;
+    case WeightRole::down: return Shared::down;
+    default: return Shared::logits;
+  }
 }
 
 std::span<const Operation> prologue_of(const Phase& phase, const Program& program) {

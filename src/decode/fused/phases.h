@@ -34,6 +34,7 @@ enum class Shared : uint8_t {
 };
 inline constexpr size_t kNumShared = static_cast<size_t>(Shared::attended) + 1;
 std::string_view to_string(Shared shared);
+Shared shared_of(WeightRole role);  // where sums of products by the matrix go
 
 enum class MainKind : uint8_t {
   product,

@@ -13,15 +13,8 @@ void add_rows(MatrixForm& form, WeightType type, int64_t rows) {
 }
 
 const Sources& sources_of(const ModelSources& sources, WeightRole role, int layer) {
-  const auto of_layer = [&]() -> const LayerSources& { return sources.layers[static_cast<size_t>(layer)]; };
-  switch (role) {
-    case WeightRole::qkv: return of_layer().qkv;
-    case WeightRole::output: return of_layer().output;
-    case WeightRole::gate_up: return of_layer().gate_up;
-    case WeightRole::down: return of_layer().down;
-    case WeightRole::head: return sources.own_head.empty() ? sources.embedding : sources.own_head;
-    default: return sources.embedding;
-  }
+  const bool is_tied = role == WeightRole::head && sources.own_head.empty();
+  return matrix_of(sources, is_tied ? WeightRole::embedding : role, layer);
 }
 
 // The matrices of the program's products and of its embedding; the last product's is called head, even where it is the

@@ -16,13 +16,6 @@ namespace {
 
 constexpr int kMostEntryBytes = 24 << 10;  // of products
 
-const MatrixPartition& matrix_of(const Partition& partition, WeightRole role) {
-  const auto found =
-      std::ranges::find_if(partition.matrices, [&](const MatrixPartition& matrix) { return matrix.role == role; });
-  ensure(found != partition.matrices.end(), "no matrix {} in the partition", to_string(role));
-  return *found;
-}
-
 // The roles in the order of phases, which is that of ModelArgs::matrices.
 constexpr WeightRole kRoles[] = {WeightRole::qkv, WeightRole::output, WeightRole::gate_up, WeightRole::down,
                                  WeightRole::head};
@@ -49,20 +42,13 @@ WeightType type_of(const TiledMatrix& tiles, std::string_view what) {
 void check_alike(const Partition& partition) {
   for (const MatrixPartition& matrix : partition.matrices) {
     if (matrix.layer < 0) continue;
-    const MatrixPartition& first = matrix_of(partition, matrix.role);
+    const MatrixPartition& first = partition.matrix_of(matrix.role, 0);
     const std::string what = fmt::format("layer {}: {}", matrix.layer, to_string(matrix.role));
     check(type_of(matrix.tiles, what) == type_of(first.tiles, what), ErrorCode::unsupported,
           "{}: required weights of {} where layer 0 has {}; supported are layers of the same types; missing: a kernel "
           "of several",
           what, weft::to_string(matrix.tiles.parts[0].type), weft::to_string(first.tiles.parts[0].type));
   }
-}
-
-int most_pieces(const MatrixPartition& matrix) {
-  int32_t most = 1;
-  for (size_t band = 0; band + 1 < matrix.first_slot.size(); ++band)
-    most = std::max(most, matrix.first_slot[band + 1] - matrix.first_slot[band]);
-  return most;
 }
 
 int64_t entry_tiles(const MatrixPartition& matrix) { return matrix.entry_bytes / matrix.tiles.parts[0].tile_bytes; }
@@ -153,23 +139,16 @@ class ModelWriter {
         "slots");
     size_t slots = 0;
     for (size_t i = 0; i < std::size(kRoles); ++i) {
-      const MatrixPartition& matrix = matrix_of(partition_, kRoles[i]);
+      const MatrixPartition& matrix = partition_.matrix_of(kRoles[i], 0);
       text_.line("using {} = Matrix<tile::{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>;", type_name_of(kRoles[i]),
                  tile_struct(type_of(matrix.tiles, to_string(kRoles[i]))), i, matrix.tiles.rows, matrix.tiles.cols,
-                 matrix.tiles.num_panels, matrix.tiles.tile_cols, entry_tiles(matrix), most_pieces(matrix),
-                 kRoles[i] == WeightRole::head ? 0 : shape_.cells_of(writes_of(kRoles[i])), slots);
+                 matrix.tiles.num_panels, matrix.tiles.tile_cols, entry_tiles(matrix), matrix.most_pieces(),
+                 kRoles[i] == WeightRole::head ? 0 : shape_.cells_of(shared_of(kRoles[i])), slots);
       slots += matrix.first_slot.size();
     }
     text_.line("using Embedding = Matrix<tile::{}, 0, {}, {}, 1, {}, 1, 1, 0, 0>;",
                tile_struct(type_of(partition_.embedding, "embedding")), partition_.embedding.rows,
                partition_.embedding.cols, partition_.embedding.tile_cols);
-  }
-
-  static Shared writes_of(WeightRole role) {
-    return role == WeightRole::qkv       ? Shared::qkv
-           : role == WeightRole::output  ? Shared::output
-           : role == WeightRole::gate_up ? Shared::gate_up
-                                         : Shared::down;
   }
 
   void copies() {
@@ -322,7 +301,7 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
   shape.sizes.ring_entries = partition.machine.max_entries;
   shape.sizes.head_dim = program.head_dim;
   shape.sizes.heads = most_heads(rows, program.num_qo_heads / program.num_kv_heads);
-  shape.sizes.qkv_panels = static_cast<int>(matrix_of(partition, WeightRole::qkv).tiles.num_panels);
+  shape.sizes.qkv_panels = static_cast<int>(partition.matrix_of(WeightRole::qkv, 0).tiles.num_panels);
   shape.sizes.kinds = static_cast<int>(program.ropes.size());
   const int beside = SharedLayout(shape.sizes).bytes, most = kMostSharedBytes - beside;
   const int least = item_entry_bytes(partition.machine.kv_chunk, program.head_dim) + kMostEntryBytes;
@@ -336,7 +315,7 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
 
 std::vector<const MatrixPartition*> kernel_matrices(const Partition& partition) {
   std::vector<const MatrixPartition*> matrices;
-  for (const WeightRole role : kRoles) matrices.push_back(&matrix_of(partition, role));
+  for (const WeightRole role : kRoles) matrices.push_back(&partition.matrix_of(role, 0));
   return matrices;
 }
 

@@ -13,14 +13,6 @@ namespace {
 constexpr int64_t kMatrixAlignment = 256;
 constexpr WeightRole kOfLayer[] = {WeightRole::qkv, WeightRole::output, WeightRole::gate_up, WeightRole::down};
 
-const TiledMatrix& tiles_of(const Partition& partition, WeightRole role, int layer) {
-  const auto found = std::ranges::find_if(partition.matrices, [&](const MatrixPartition& matrix) {
-    return matrix.role == role && (matrix.layer < 0 || matrix.layer == layer % partition.period);
-  });
-  ensure(found != partition.matrices.end(), "no matrix {} in the partition", to_string(role));
-  return found->tiles;
-}
-
 }  // namespace
 
 ModelWeights::ModelWeights(const cuda::Runtime& runtime, Device device, const Partition& partition,
@@ -43,7 +35,7 @@ ModelWeights::ModelWeights(const cuda::Runtime& runtime, Device device, const Pa
   std::vector<int64_t> offsets;
   for (size_t layer = 0; layer < sources.layers.size(); ++layer)
     for (const WeightRole role : kOfLayer)
-      offsets.push_back(place(role, tiles_of(partition, role, static_cast<int>(layer)),
+      offsets.push_back(place(role, partition.matrix_of(role, static_cast<int>(layer)).tiles,
                               matrix_of(sources, role, static_cast<int>(layer))));
   // A head that is the embedding lies once, as the head.
   const TiledMatrix& head = partition.matrices.back().tiles;
