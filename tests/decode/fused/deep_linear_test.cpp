@@ -275,16 +275,18 @@ TEST(DeepLinear, EndsAndSaysWhoWaitsWhereAWorkerNeverComes) {
 }
 
 TEST(DeepLinear, CutsAsPartitionsDo) {
-  const LineCut cut = cut_line(64, 3);  // 4 bands of 4 fragments, which are a tile each
-  EXPECT_EQ(cut.cut_tiles, 4);
-  EXPECT_EQ(cut.borders, (std::vector<int>{0, 8, 12, 16}));
-  const LineCut fine = cut_line(208, 5);  // bands of 13
-  EXPECT_EQ(fine.cut_tiles, 1);
-  EXPECT_EQ(fine.borders, (std::vector<int>{0, 34, 68, 102, 136, 169}));
+  using Borders = std::vector<int64_t>;
+  const MatrixPartition cut = cut_line(64, 3);  // 4 bands of a tile, which has 4 fragments
+  EXPECT_EQ(cut.tiles.tile_cols, 64);
+  EXPECT_EQ(cut.borders, (Borders{0, 2, 3, 4}));
+  EXPECT_EQ(cut_line(4096, 132).tiles.tile_cols, 128);
+  const MatrixPartition fine = cut_line(208, 5);  // bands of 13
+  EXPECT_EQ(fine.tiles.tile_cols, 16);
+  EXPECT_EQ(fine.borders, (Borders{0, 34, 68, 102, 136, 169}));
   EXPECT_EQ(fine.worker_slot, (std::vector<int>{0, 3, 7, 10, 14}));
   EXPECT_EQ(fine.first_slot, (std::vector<int>{0, 1, 2, 4, 5, 6, 8, 9, 11, 12, 13, 15, 16, 17}));
-  const LineCut few = cut_line(16, 3);  // one fragment
-  EXPECT_EQ(few.borders, (std::vector<int>{0, 1, 1, 1}));
+  const MatrixPartition few = cut_line(16, 3);  // one fragment
+  EXPECT_EQ(few.borders, (Borders{0, 1, 1, 1}));
   EXPECT_EQ(few.worker_slot, (std::vector<int>{0, -1, -1}));
 }
 

@@ -53,20 +53,23 @@ void check_options(const DeepLinearOptions& options) {
 // Rows of x that the kernel is made for.
 int rows_of_kernel(const DeepLinearOptions& options) { return options.rows > 1 ? kMostRows : 1; }
 
-DeepLinearArgs args_of(const DeepLinearOptions& options, const LineCut& cut) {
-  int most_pieces = 1;
-  for (size_t band = 0; band + 1 < cut.first_slot.size(); ++band)
-    most_pieces = std::max(most_pieces, cut.first_slot[band + 1] - cut.first_slot[band]);
+// The kernel's tiles are pieces.
+int pieces_of_tile(const MatrixPartition& cut, WeightType type) {
+  return static_cast<int>(cut.tiles.tile_cols / tile_piece(type).cols);
+}
+
+DeepLinearArgs args_of(const DeepLinearOptions& options, const MatrixPartition& cut) {
   const TilePiece piece = tile_piece(options.type);
+  const int pieces = pieces_of_tile(cut, options.type);
   DeepLinearArgs args{.limit_ns = options.limit_ns,
                       .n = options.n,
                       .rows = options.rows,
                       .workers = options.workers,
-                      .slots = cut.first_slot.back(),
-                      .most_pieces = most_pieces,
+                      .slots = cut.num_slots(),
+                      .most_pieces = cut.most_pieces(),
                       .tile_cols = static_cast<int>(piece.cols),
                       .tile_bytes = static_cast<int>(piece.bytes),
-                      .band_tiles = cut.band_tiles,
+                      .band_tiles = static_cast<int>(cut.tiles.band_tiles) * pieces,
                       .entry_tiles = options.entry_bytes / static_cast<int>(piece.bytes),
                       .round_entries = options.round_entries,
                       .entries = options.entries,
@@ -77,8 +80,10 @@ DeepLinearArgs args_of(const DeepLinearOptions& options, const LineCut& cut) {
                       .overlaps = options.overlaps};
   const auto most = [&](int (tile::MatvecShare::*of)() const) {
     int value = 0;
-    for (size_t w = 0; w + 1 < cut.borders.size(); ++w)
-      value = std::max(value, (share_of(args, cut.borders[w], cut.borders[w + 1]).*of)());
+    for (int w = 0; w < options.workers; ++w) {
+      const auto [begin, end] = cut.tiles_of(w);
+      value = std::max(value, (share_of(args, static_cast<int>(begin) * pieces, static_cast<int>(end) * pieces).*of)());
+    }
     return value;
   };
   args.half_parts = most(&tile::MatvecShare::round_parts);
@@ -88,30 +93,11 @@ DeepLinearArgs args_of(const DeepLinearOptions& options, const LineCut& cut) {
 
 }  // namespace
 
-LineCut cut_line(int n, int workers, WeightType type) {
-  const TilePiece piece = tile_piece(type);
-  const int bands = n / kFragment, tile_cols = static_cast<int>(piece.cols);
-  LineCut cut{.band_tiles = n / tile_cols, .cut_tiles = kMostCutColumns / tile_cols};
-  while (cut.band_tiles % cut.cut_tiles != 0) --cut.cut_tiles;
-  const int64_t cut_bytes = cut.cut_tiles * piece.bytes, bytes = int64_t{bands} * cut.band_tiles * piece.bytes;
-  for (int w = 0; w <= workers; ++w) {
-    const int64_t byte = bytes * w / workers;
-    cut.borders.push_back(static_cast<int>((byte + cut_bytes - 1) / cut_bytes * cut.cut_tiles));
-  }
-  // A slot for each run of a band's tiles that one worker has.
-  int slots = 0, worker = 0;
-  cut.worker_slot.assign(static_cast<size_t>(workers), -1);
-  for (int band = 0; band < bands; ++band) {
-    cut.first_slot.push_back(slots);
-    for (int at = band * cut.band_tiles, end = at + cut.band_tiles; at < end; ++slots) {
-      while (cut.borders[static_cast<size_t>(worker) + 1] <= at) ++worker;
-      int& first = cut.worker_slot[static_cast<size_t>(worker)];
-      if (first < 0) first = slots;
-      at = std::min(end, cut.borders[static_cast<size_t>(worker) + 1]);
-    }
-  }
-  cut.first_slot.push_back(slots);
-  return cut;
+MatrixPartition cut_line(int n, int workers, WeightType type) {
+  const int64_t piece_cols = tile_piece(type).cols;
+  int64_t cols = kMostCutColumns / piece_cols * piece_cols;
+  while (n % cols != 0) cols -= piece_cols;
+  return deal(tile({.cols = n, .parts = {{type, n}}}, cols), workers);
 }
 
 void pack_fragments(const uint16_t* matrix, int64_t rows, int64_t cols, uint16_t* to) {
@@ -175,7 +161,7 @@ DeepLinear::DeepLinear(const cuda::Runtime& runtime, Device device, const DeepLi
 }
 
 size_t DeepLinear::weight_bytes() const {
-  return static_cast<size_t>(options_.n / kFragment) * static_cast<size_t>(cut_.band_tiles) *
+  return static_cast<size_t>(options_.n / kFragment) * static_cast<size_t>(args_.band_tiles) *
          static_cast<size_t>(args_.tile_bytes);
 }
 
@@ -185,7 +171,9 @@ size_t DeepLinear::workspace_bytes() const {
 }
 
 void DeepLinear::start(void* workspace, Stream stream) const {
-  std::vector<int> tables = cut_.borders;
+  std::vector<int> tables;
+  for (const int64_t tile : cut_.borders)
+    tables.push_back(static_cast<int>(tile) * pieces_of_tile(cut_, options_.type));
   tables.insert(tables.end(), cut_.worker_slot.begin(), cut_.worker_slot.end());
   tables.insert(tables.end(), cut_.first_slot.begin(), cut_.first_slot.end());
   tables.resize(table_bytes_ / 4);
@@ -236,8 +224,9 @@ std::vector<float> DeepLinear::result(void* workspace, uint32_t phases, Stream s
   std::vector<float> y(static_cast<size_t>(options_.rows) * n);
   for (size_t column = 0; column < n; ++column)
     for (size_t row = 0; row < static_cast<size_t>(options_.rows); ++row)
-      for (int slot = cut_.first_slot[column / kFragment]; slot < cut_.first_slot[column / kFragment + 1]; ++slot)
+      cut_.each_slot(static_cast<int64_t>(column / kFragment), [&](int slot) {
         y[row * n + column] += sums[static_cast<size_t>(slot) * of_slot + row * kFragment + column % kFragment];
+      });
   return y;
 }
 

@@ -39,15 +39,9 @@ struct DeepLinearOptions {
   uint64_t limit_ns = 2'000'000'000;  // that a wait may take; 0: forever
 };
 
-// How a matrix is cut: as partition.h says, every worker has an even share of the line of tiles, and slots are numbered
-// along the line.
-struct LineCut {
-  int band_tiles = 0, cut_tiles = 0;  // of a band; what lies between cuts is a multiple of
-  std::vector<int> borders = {};      // [workers + 1], in tiles
-  std::vector<int> worker_slot = {};  // [workers]; -1: no tiles
-  std::vector<int> first_slot = {};   // [bands + 1]
-};
-LineCut cut_line(int n, int workers, WeightType type = WeightType::bf16);  // tiles are pieces (tile_piece)
+// Who has which part of a matrix: dealt as partition.h says, of tiles of up to 128 columns, which are whole pieces
+// (tile_piece).
+MatrixPartition cut_line(int n, int workers, WeightType type = WeightType::bf16);
 
 // A bf16 matrix [rows, cols], both multiples of 16, in fragments: band by band, 512 bytes each (tile/cuda/matvec.h).
 void pack_fragments(const uint16_t* matrix, int64_t rows, int64_t cols, uint16_t* to);
@@ -88,7 +82,7 @@ class DeepLinear {
   const cuda::Runtime& runtime_;
   const Device device_;
   const DeepLinearOptions options_;
-  LineCut cut_;
+  MatrixPartition cut_;
   DeepLinearArgs args_ = {};  // but for addresses
   size_t table_bytes_ = 0, state_bytes_ = 0;
   const cuda::LoadedKernel* kernel_ = nullptr;
