@@ -118,7 +118,6 @@ void ModelKernel::make_tables() {
   size_t next = 0;
   const auto take = [&] { return static_cast<const int*>(tables_.data()) + begins[next++]; };
   for (size_t i = 0; i < matrices.size(); ++i) args_.matrices[i].first_slot = take();
-  args_.first_slots = args_.matrices[0].first_slot;
   for (size_t i = 0; i < matrices.size(); ++i) {
     args_.matrices[i].borders = take();
     args_.matrices[i].worker_slot = take();

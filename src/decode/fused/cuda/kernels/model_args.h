@@ -95,7 +95,6 @@ enum Stamp { kBegun, kReady, kMultiplied, kLeft, kNumStamps };
 struct ModelArgs {
   // The model, which launches share.
   MatrixTables matrices[kMostMatrices] = {};  // by Matrix::kIndex
-  const int* first_slots = nullptr;           // of matrices[0]: those of all but the last begin here
   const unsigned char* weights = nullptr;     // all matrices,
   const long long* offsets = nullptr;         // those of layers from here on: [layers, 4],
   long long embedding = 0, head = 0;          // and these

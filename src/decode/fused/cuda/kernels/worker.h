@@ -32,7 +32,7 @@ struct Worker {
       ptx::store_relaxed_shared(stopped(1), 0);
     }
     for (int i = thread; i < Shape::kSizes.slots; i += ptx::num_threads())
-      at<u16>(kLayout.slots)[i] = static_cast<u16>(args.first_slots[i]);
+      at<u16>(kLayout.slots)[i] = static_cast<u16>(args.matrices[0].first_slot[i]);
     ptx::cta_sync();
   }
   WEFT_INLINE bool copies() const { return thread >= kConsumers; }
