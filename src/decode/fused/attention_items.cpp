@@ -8,7 +8,8 @@
 namespace weft::decode::fused {
 namespace {
 
-// Costs in tokens: all that matters is that items of as many tokens cost as much.
+// All items cost the same, whatever tokens the last one of a request has: so they are dealt alike as long as there are
+// as many.
 KernelTraits traits_for(const Program& program, const Machine& machine, int window) {
   AttentionSpec spec;
   spec.head_dim_qk = spec.head_dim_vo = program.head_dim;
@@ -18,8 +19,7 @@ KernelTraits traits_for(const Program& program, const Machine& machine, int wind
   const int group = program.num_qo_heads / program.num_kv_heads;
   traits.classes = {{.kind = attention::TileKind::direct,
                      .rows = kItemRows / group * group,
-                     .token = 1,
-                     .item = 16,
+                     .item = 1,
                      .default_workers = machine.workers}};
   traits.thresholds.level_enough = 1;
   traits.thresholds.granules_per_worker = 1;
@@ -51,6 +51,14 @@ std::vector<int> AttentionItems::states_of(int row, int head, int group) const {
 }
 
 AttentionItems attention_items(const Partition& partition, const Step& step, int window) {
+  std::optional<Plan> plan;
+  AttentionItems items;
+  update_items(partition, step, window, plan, items);
+  return items;
+}
+
+bool update_items(const Partition& partition, const Step& step, int window, std::optional<Plan>& plan,
+                  AttentionItems& items) {
   const Program& program = partition.program;
   const Machine& machine = partition.machine;
   check(step.rows() >= 1 && step.rows() <= kMostRows, ErrorCode::unsupported,
@@ -62,46 +70,53 @@ AttentionItems attention_items(const Partition& partition, const Step& step, int
                   .pages = step.pages.get(),
                   .num_workers = machine.workers,
                   .mode = PlanMode::fixed_split,
-                  .fixed_split_size = machine.kv_chunk};
+                  .fixed_split_size = machine.kv_chunk,
+                  .borrow_page_ids = true};
+  // A plan covers lengths up to the end of their chunks.
+  input.spare_pages = static_cast<int64_t>(step.qo_indptr.size()) * (machine.kv_chunk / input.pages.page_size + 1);
   if (window > 0) input.scalars = {{"window_left", static_cast<double>(window - 1)}};
-  const Plan plan = Planner::plan(traits_for(program, machine, window), input);
+  const bool plans = !plan || !plan->covers(input);
+  if (plans)
+    plan = Planner::plan(traits_for(program, machine, window), input);
+  else
+    plan->update(input);
 
   using namespace attention;
-  const void* bytes = plan.impl().bytes.data();
-  const PlanHeader& header = plan.impl().header();
+  const void* bytes = plan->impl().bytes.data();
+  const PlanHeader& header = plan->impl().header();
   const auto* kv_len = section<int>(bytes, header.kv_len);
   const auto* qo_len = section<int>(bytes, header.qo_len);
   const auto* indptr = section<int>(bytes, header.worker_indptr);
   const auto* work = section<WorkItem>(bytes, header.items);
   const auto* units = section<Unit>(bytes, header.units);
   const auto* rows = section<PlanRow>(bytes, header.rows);
-  AttentionItems result;
+  items.requests.clear();
+  items.items.clear();
+  items.num_states = 0;
   for (int r = 0; r < header.num_requests; ++r)
-    result.requests.push_back({step.qo_indptr[static_cast<size_t>(r)], qo_len[r], kv_len[r]});
+    items.requests.push_back({step.qo_indptr[static_cast<size_t>(r)], qo_len[r], kv_len[r]});
   const int group = program.num_qo_heads / program.num_kv_heads;
-  for (int w = 0; w < header.num_workers; ++w) {
-    result.worker_indptr.push_back(static_cast<int32_t>(result.items.size()));
-    for (int i = indptr[w]; i < indptr[w + 1]; ++i) {
-      const Unit& unit = units[work[i].unit];
-      const PlanRow& first = rows[unit.row_begin];
-      AttentionItem item{.request = first.request,
-                         .row_begin = first.q_row,
-                         .row_end = first.q_row + unit.row_end - unit.row_begin,
-                         .kv_head = unit.kv_head_begin,
-                         .kv_begin = work[i].kv_begin,
-                         .kv_end = std::min(work[i].kv_end, kv_len[first.request]),
-                         .first_state = result.num_states};
-      ensure(unit.kv_head_end == unit.kv_head_begin + 1 && item.kv_end - item.kv_begin <= machine.kv_chunk &&
-                 item.num_states(group) <= kItemRows,
-             "an item of {} KV heads, {} rows and {} tokens", unit.kv_head_end - unit.kv_head_begin, item.num_rows(),
-             item.kv_end - item.kv_begin);
-      result.num_states += item.num_states(group);
-      result.items.push_back(item);
-    }
+  for (int i = 0; i < indptr[header.num_workers]; ++i) {
+    const Unit& unit = units[work[i].unit];
+    const PlanRow& first = rows[unit.row_begin];
+    const AttentionItem item{.request = first.request,
+                             .row_begin = first.q_row,
+                             .row_end = first.q_row + unit.row_end - unit.row_begin,
+                             .kv_head = unit.kv_head_begin,
+                             .kv_begin = work[i].kv_begin,
+                             .kv_end = std::min(work[i].kv_end, kv_len[first.request]),
+                             .first_state = items.num_states};
+    ensure(unit.kv_head_end == unit.kv_head_begin + 1 && item.kv_end - item.kv_begin <= machine.kv_chunk &&
+               item.num_states(group) <= kItemRows,
+           "an item of {} KV heads, {} rows and {} tokens", unit.kv_head_end - unit.kv_head_begin, item.num_rows(),
+           item.kv_end - item.kv_begin);
+    items.num_states += item.num_states(group);
+    items.items.push_back(item);
   }
   // A plan may be for fewer workers than there are.
-  result.worker_indptr.resize(static_cast<size_t>(machine.workers) + 1, static_cast<int32_t>(result.items.size()));
-  return result;
+  items.worker_indptr.assign(indptr, indptr + header.num_workers + 1);
+  items.worker_indptr.resize(static_cast<size_t>(machine.workers) + 1, static_cast<int32_t>(items.items.size()));
+  return plans;
 }
 
 }  // namespace weft::decode::fused

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -57,5 +58,10 @@ struct AttentionItems {
 // asked: each reads its own pages, and a row has the bits that it has alone. Throws Error(unsupported) for a step of
 // more than kMostRows rows, and what plans throw.
 AttentionItems attention_items(const Partition& partition, const Step& step, int window);
+
+// The same from step to step: `plan` and `items` are those of the last one, or empty. Planned anew only where the plan
+// does not cover the step (Plan::covers): the items are those that a new plan gives. True: it was.
+bool update_items(const Partition& partition, const Step& step, int window, std::optional<Plan>& plan,
+                  AttentionItems& items);
 
 }  // namespace weft::decode::fused

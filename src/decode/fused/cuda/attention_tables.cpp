@@ -97,10 +97,21 @@ class Rounds {
 }  // namespace
 
 AttentionTables attention_tables(const AttentionItems& items, const Step& step, const AttentionForm& form) {
+  AttentionTables tables;
+  update_tables(items, step, form, tables);
+  return tables;
+}
+
+void update_tables(const AttentionItems& items, const Step& step, const AttentionForm& form, AttentionTables& tables) {
   const PageTableView pages = step.pages.get();
-  AttentionTables tables{
-      .worker_indptr = items.worker_indptr, .num_states = items.num_states, .page_size = pages.page_size};
+  tables.worker_indptr = items.worker_indptr;
+  tables.num_states = items.num_states;
+  tables.page_size = pages.page_size;
   tables.pages.assign(pages.kv_page_indices.begin(), pages.kv_page_indices.end());
+  tables.items.clear();
+  tables.rounds.clear();
+  tables.round_indptr.clear();
+  tables.heads.clear();
   for (const AttentionItem& item : items.items) {
     ensure((item.row_end - item.row_begin) * form.group <= kItemRows, "an item of {} rows of {} heads",
            item.row_end - item.row_begin, form.group);
@@ -112,13 +123,21 @@ AttentionTables attention_tables(const AttentionItems& items, const Step& step, 
     rounds.add_worker(items.worker_indptr[w], items.worker_indptr[w + 1]);
   rounds.end();
 
+  // The last step's order, if it is this one's, too.
+  std::vector<int32_t>& order = tables.by_keys;
+  const auto comes_before = [&](int32_t a, int32_t b) {
+    const int of_a = items.items[static_cast<size_t>(a)].kv_begin, of_b = items.items[static_cast<size_t>(b)].kv_begin;
+    return of_a != of_b ? of_a < of_b : a < b;
+  };
+  if (order.size() != items.items.size() || !std::ranges::is_sorted(order, comes_before)) {
+    order.resize(items.items.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, comes_before);
+  }
   // Counted, then filled in the order of keys.
-  std::vector<size_t> order(items.items.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t i) { return items.items[i].kv_begin; });
   const auto for_states = [&](const auto& each) {  // each(list, state)
-    for (const size_t i : order) {
-      const AttentionItem& item = items.items[i];
+    for (const int32_t i : order) {
+      const AttentionItem& item = items.items[static_cast<size_t>(i)];
       for (int row = item.row_begin; row < item.row_end; ++row) {
         const Seen seen = seen_by(items.requests[static_cast<size_t>(item.request)], row, form.window);
         if (seen.end <= item.kv_begin || seen.begin >= item.kv_end) continue;
@@ -134,7 +153,6 @@ AttentionTables attention_tables(const AttentionItems& items, const Step& step, 
   tables.states.resize(static_cast<size_t>(indptr.back()));
   std::vector<int32_t> next(indptr.begin(), indptr.end() - 1);
   for_states([&](size_t list, int state) { tables.states[static_cast<size_t>(next[list]++)] = state; });
-  return tables;
 }
 
 }  // namespace weft::decode::fused

@@ -142,18 +142,19 @@ void ModelKernel::make_cells(Variant& variant, int64_t num_states) {
 
 void ModelKernel::plan(const Step& step) {
   const Program& program = partition_.program;
-  items_.clear();
-  ropes_.resize(program.ropes.size());
-  for (size_t kind = 0; kind < ropes_.size(); ++kind) {
-    const int window = kind == 0 ? 0 : config_.sliding_window;
-    const AttentionItems items = attention_items(partition_, step, window);
-    const int group = program.num_qo_heads / program.num_kv_heads, most_rows = kernel_rows(step.rows());
-    items_.push_back(attention_tables(items, step,
-                                      {.num_kv_heads = program.num_kv_heads,
-                                       .group = group,
-                                       .window = window,
-                                       .most_heads = most_heads(most_rows, group)}));
-    ops::make_rope_table(step.positions, program.ropes[kind], program.head_dim, ropes_[kind]);
+  const int group = program.num_qo_heads / program.num_kv_heads;
+  kinds_.resize(program.ropes.size());
+  for (size_t i = 0; i < kinds_.size(); ++i) {
+    Kind& kind = kinds_[i];
+    const int window = i == 0 ? 0 : config_.sliding_window;
+    update_items(partition_, step, window, kind.plan, kind.items);
+    update_tables(kind.items, step,
+                  {.num_kv_heads = program.num_kv_heads,
+                   .group = group,
+                   .window = window,
+                   .most_heads = most_heads(kernel_rows(step.rows()), group)},
+                  kind.tables);
+    ops::make_rope_table(step.positions, program.ropes[i], program.head_dim, kind.rope);
   }
 }
 
@@ -172,12 +173,11 @@ void ModelKernel::upload(const Step& step) {
     bytes += static_cast<size_t>(piece.size + behind);
   };
   add(step.tokens);
-  add(items_[0].pages);
-  for (size_t kind = 0; kind < items_.size(); ++kind) {
-    const AttentionTables& tables = items_[kind];
+  add(kinds_[0].tables.pages);
+  for (const auto& [plan, items, tables, rope] : kinds_) {
     add(tables.items), add(tables.worker_indptr), add(tables.heads), add(tables.rounds), add(tables.round_indptr);
     add(tables.state_indptr), add(tables.states);
-    add(ropes_[kind].cos), add(ropes_[kind].sin);
+    add(rope.cos), add(rope.sin);
   }
   if (uploaded_.bytes() < bytes) {
     uploaded_ = Workspace();
@@ -191,21 +191,21 @@ void ModelKernel::upload(const Step& step) {
   };
   take(args_.tokens);
   take(args_.pages);
-  for (size_t kind = 0; kind < items_.size(); ++kind) {
+  for (size_t kind = 0; kind < kinds_.size(); ++kind) {
     KindTables& to = args_.kinds[kind];
     take(to.items), take(to.worker_indptr), take(to.heads), take(to.rounds), take(to.round_indptr);
     take(to.state_indptr), take(to.states);
     take(to.cos), take(to.sin);
     to.window = kind == 0 ? 0 : config_.sliding_window;
-    to.pairs = ropes_[kind].pairs;
+    to.pairs = kinds_[kind].rope.pairs;
   }
-  args_.page_size = items_[0].page_size;
+  args_.page_size = kinds_[0].tables.page_size;
   args_.rows = static_cast<int>(step.rows());
   args_.wants_logits = !step.wanted.empty();
 
   Variant& variant = variant_of(step.rows());
   int num_states = 0;
-  for (const AttentionTables& tables : items_) num_states = std::max(num_states, tables.num_states);
+  for (const Kind& kind : kinds_) num_states = std::max(num_states, kind.tables.num_states);
   make_cells(variant, num_states);
   const size_t logit_bytes = static_cast<size_t>(step.rows() * config_.vocab_size) * sizeof(float);
   if (logits_.bytes() < logit_bytes) {

@@ -73,9 +73,14 @@ class ModelKernel {
   Workspace tables_, logits_, stuck_, trace_, uploaded_;
   std::vector<uint64_t> stuck_words_;
 
-  // Of the step.
-  std::vector<AttentionTables> items_;  // by kinds of layers
-  std::vector<ops::RopeTable> ropes_;
+  // Of the step, by kinds of layers; and what of it the next one goes on from.
+  struct Kind {
+    std::optional<Plan> plan;
+    AttentionItems items;
+    AttentionTables tables;
+    ops::RopeTable rope;
+  };
+  std::vector<Kind> kinds_;
 };
 
 // What the kernel runs on: chunks of keys follow from the size of heads.
