@@ -39,5 +39,31 @@ TEST_F(StepCalls, AreUploadsAGraphAndAWait) {
                                                      {"cuStreamSynchronize", 1}}));
 }
 
+// That no worker gave up is seen in the host's memory.
+TEST_F(StepCalls, OfFusedStepsAreAnUploadALaunchAndTheLogits) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path("model.gguf");
+  testing::random_model({.weights = testing::GgufWriter::kBF16,
+                         .hidden_size = 64,
+                         .intermediate_size = 96,
+                         .num_qo_heads = 4,
+                         .num_kv_heads = 2,
+                         .head_dim = 16})
+      .write(path);
+  ForwardPass forward(ModelFile(path), {.device = Device::cuda(0), .max_tokens = 64, .step = StepForm::fused});
+  const auto sequence = forward.add_sequence();
+  const std::vector<int32_t> token{7};
+  const auto step = [&] { forward.run({{.sequence = sequence, .tokens = token}}); };
+  for (int i = 0; i < 20; ++i) step();
+  forget_driver_calls();
+  step();
+  EXPECT_EQ(calls(), (std::map<std::string, int64_t>{{"cuMemcpyHtoDAsync", 1},   // ids, tables, angles
+                                                     {"cuEventSynchronize", 1},  // their slot of pinned memory
+                                                     {"cuEventRecord", 1},
+                                                     {"cuLaunchKernelEx", 1},
+                                                     {"cuMemcpyDtoHAsync", 1},
+                                                     {"cuStreamSynchronize", 1}}));
+}
+
 }  // namespace
 }  // namespace weft

@@ -28,6 +28,14 @@ constexpr device::Memory kMemory = {
     [](Device, void* data, size_t) { host_memory().release(data); },
     [](Device, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }};
 
+// Pinned memory, which kernels write to as to the card's.
+constexpr device::Memory kPinned = {
+    [](Device device, std::string_view name) {
+      if (device != Device::cuda_host()) refuse_device(name, device);
+    },
+    [](Device, size_t bytes) -> void* { return std::memset(take_host_memory(bytes), 0, bytes); }, kMemory.release,
+    kMemory.copy};
+
 constexpr size_t kMostArgs = 4096;  // that a launch takes
 
 struct OnHost : cuda::LoadedKernel {
@@ -132,6 +140,7 @@ void use_host_machine(std::string_view architecture) {
   static const HostMachine* const machine = [&] {
     const auto* made = new HostMachine(architecture);
     device::add_memory(DeviceKind::cuda, kMemory);
+    device::add_memory(DeviceKind::cuda_host, kPinned);
     cuda::set_runtime(*made);
     return made;
   }();

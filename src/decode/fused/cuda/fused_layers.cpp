@@ -75,7 +75,10 @@ class FusedLayers : public Layers {
     }
   }
 
-  void wait() { model_.check_stuck(); }
+  void wait() {
+    cuda::synchronize(card_, own_stream_.get());
+    model_.check_stuck();
+  }
 
   // Means of all workers and of all layers but the first.
   std::string text_of(const std::vector<uint64_t>& stamps) const {

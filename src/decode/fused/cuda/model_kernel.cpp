@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -122,9 +123,8 @@ void ModelKernel::make_tables() {
     args_.matrices[i].borders = take();
     args_.matrices[i].worker_slot = take();
   }
-  const size_t workers = static_cast<size_t>(partition_.machine.workers);
-  stuck_ = Workspace(device_, workers * sizeof(uint64_t));
-  stuck_words_.resize(workers);
+  // Cards with one address space for all memory, as all of sm_90a have, write to pinned memory by its own address.
+  stuck_ = Workspace(Device::cuda_host(device_.index), static_cast<size_t>(num_workers()) * sizeof(uint64_t));
   args_.stuck = static_cast<unsigned long long*>(stuck_.data());
 }
 
@@ -246,15 +246,12 @@ std::vector<uint64_t> ModelKernel::read_trace() {
 }
 
 void ModelKernel::check_stuck() {
-  runtime_.read(device_, stuck_.data(), stuck_words_.data(),
-                static_cast<int64_t>(stuck_words_.size() * sizeof(uint64_t)), stream_);
+  const std::span words(static_cast<uint64_t*>(stuck_.data()), static_cast<size_t>(num_workers()));
   const auto name = [&](uint32_t phase) { return name_of(partition_.phases.all[phase]); };
-  const std::string text = stuck_text(stuck_words_, name);
+  const std::string text = stuck_text(words, name);
   if (text.empty()) return;
   // The next step is a new begin.
-  const std::vector<uint64_t> zeros(stuck_words_.size());
-  const Bytes piece{zeros.data(), static_cast<int64_t>(stuck_.bytes())};
-  runtime_.write(device_, stuck_.data(), {&piece, 1}, stream_);
+  std::ranges::fill(words, uint64_t{0});
   for (std::optional<Variant>& variant : variants_)
     if (variant) variant->cells = Workspace();
   throw Error(ErrorCode::device_failed, "the fused step on " + to_string(device_) + ": " + text);

@@ -4,7 +4,8 @@
 //   model.plan(step);
 //   model.upload(step);
 //   model.launch(step);                       // [step.rows(), vocabulary] at model.logits(), in the stream's order
-//   model.check_stuck();                      // waits for it
+//   ... waits for the stream ...
+//   model.check_stuck();
 #pragma once
 
 #include <array>
@@ -44,8 +45,8 @@ class ModelKernel {
   const Phases& phases() const { return partition_.phases; }
   int num_workers() const { return partition_.machine.workers; }
 
-  // Waits for the stream. Throws Error(device_failed) where a wait of the kernel gave up: which worker in which phase.
-  // What workers handed on is forgotten then: the next step is a new begin.
+  // Once the launch has ended; looks at nothing but the host's memory. Throws Error(device_failed) where a wait of the
+  // kernel gave up: which worker in which phase. What workers handed on is forgotten then: the next step is a new begin.
   void check_stuck();
 
  private:
@@ -70,8 +71,8 @@ class ModelKernel {
   std::optional<ModelWeights> weights_;
   std::array<std::optional<Variant>, 4> variants_ = {};  // 1, 2, 4 and 8 rows
   ModelArgs args_ = {};                                  // of all launches
-  Workspace tables_, logits_, stuck_, trace_, uploaded_;
-  std::vector<uint64_t> stuck_words_;
+  Workspace tables_, logits_, trace_, uploaded_;
+  Workspace stuck_;  // pinned: workers write to it where a wait gives up, and never else
 
   // Of the step, by kinds of layers; and what of it the next one goes on from.
   struct Kind {

@@ -114,7 +114,7 @@ struct ModelArgs {
   bool wants_logits = true;  // false: ends where the last layer has appended
   unsigned first_phase = 0;  // phases of launches before
 
-  unsigned long long* stuck = nullptr;    // [workers], 0
+  unsigned long long* stuck = nullptr;    // [workers], 0; of the host
   unsigned long long* trace = nullptr;    // [workers, phases, Stamp]: nanoseconds; null: none
   unsigned long long limit_ns = 0;        // that a wait may take; 0: forever
   int ahead_bytes = 0, beside_bytes = 0;  // in flight: tile/cuda/ring.h
