@@ -158,8 +158,7 @@ TEST_F(RandomModel, AgreesWithTheReferenceInEveryScalingOfRope) {
   const auto log_probs = [&](const Add add) {
     GgufWriter gguf = random_model({.context_length = 256, .theta = 500.f});
     if (add != nullptr) add(gguf);
-    const std::string path = folder_.path("scaled" + std::to_string(count_++) + ".gguf");
-    gguf.write(path);
+    const std::string path = write_file(gguf);
     EXPECT_LE(mean_error(path, ids, {.precision = Precision::exact}), 1e-4) << path;
     return testing::reference_log_probabilities(path, ids);
   };
@@ -178,8 +177,7 @@ TEST_F(RandomModel, RefusesVectorsOfAFileThatHoldWhatIsNoFiniteNumber) {
                                     std::pair("output_norm.weight", -INFINITY)}) {
     GgufWriter gguf = random_model({.architecture = "qwen2"});
     gguf.tensor(name).data.replace(4 * sizeof(float), sizeof(float), testing::encode(static_cast<float>(value)));
-    const std::string path = folder_.path("broken.gguf");
-    gguf.write(path);
+    const std::string path = write_file(gguf);
     const ModelFile file(path);
     try {
       const ForwardPass forward(file, {});

@@ -2,33 +2,23 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 
 #include "decode/sequences.h"
 #include "decode/step_attention.h"
-#include "tests/support/random_model.h"
+#include "tests/decode/random_forward.h"
 #include "weft/model.h"
 
 namespace weft::decode {
 namespace {
 
-using testing::TempFolder;
+using testing::random_ids;
 using Ids = std::vector<int32_t>;
 
 constexpr int64_t kContext = 2048;
 
-class Invariant : public ::testing::Test {
+class Invariant : public testing::RandomModelTest {
  protected:
-  Invariant() : path_(folder_.path("model.gguf")) {
-    testing::random_model({.context_length = kContext}).write(path_);
-    file_.emplace(path_);
-  }
-  static Ids random_ids(size_t count, uint32_t seed) {
-    std::mt19937 random(seed);
-    Ids ids(count);
-    for (int32_t& id : ids) id = static_cast<int32_t>(random() % testing::kRandomModelVocab);
-    return ids;
-  }
+  Invariant() : path_(write({.context_length = kContext})), file_(std::in_place, path_) {}
   // A sequence of so many tokens, written in the same cuts by all.
   static ForwardPass::SequenceId begun(ForwardPass& forward, size_t count, uint32_t seed) {
     const Ids ids = random_ids(count, seed);
@@ -44,7 +34,6 @@ class Invariant : public ::testing::Test {
     return {.precision = Precision::exact, .max_tokens = 8192, .max_sequences = 8, .team = &team};
   }
 
-  TempFolder folder_;
   std::string path_;
   std::optional<ModelFile> file_;
 };

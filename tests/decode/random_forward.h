@@ -25,17 +25,33 @@ inline std::vector<int32_t> random_ids(size_t count, uint64_t seed, int vocab = 
   return ids;
 }
 
-// Writes models into a folder that goes with the test.
-class RandomModelTest : public ::testing::Test {
+// Small enough for the host machine.
+inline RandomModelOptions small_model(const char* architecture, uint32_t weights = GgufWriter::kF32) {
+  return {.architecture = architecture,
+          .weights = weights,
+          .hidden_size = 64,
+          .intermediate_size = 96,
+          .num_qo_heads = 4,
+          .num_kv_heads = 2,
+          .head_dim = 16,
+          .sliding_window = 5};
+}
+
+// Writes models into a folder that goes with the test: for fixtures, whatever else they are.
+class RandomModels {
  protected:
-  std::string write(const RandomModelOptions& options) {
+  std::string write_file(const GgufWriter& model) {
     const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
-    random_model(options).write(path);
+    model.write(path);
     return path;
   }
+  std::string write(const RandomModelOptions& options) { return write_file(random_model(options)); }
+
+ private:
   TempFolder folder_;
   int count_ = 0;
 };
+class RandomModelTest : public ::testing::Test, protected RandomModels {};
 
 // Mean |log p - log p*| of the tokens that follow; row_of(i): logits behind token i.
 double mean_error_of_next(const std::string& path, const std::vector<int32_t>& ids, const auto& row_of) {

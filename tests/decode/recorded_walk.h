@@ -6,11 +6,13 @@
 #pragma once
 
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "decode/layer_by_layer.h"
+#include "tests/decode/steps.h"
 #include "tests/support/random_model.h"
 #include "weft/model.h"
 
@@ -36,14 +38,10 @@ class RecordedWalk {
     runs_.clear();
     step_.clear();
     sequences_->append(sequence_, tokens);
-    const int64_t length = sequences_->length(sequence_);
-    for (int64_t row = 0; row < tokens; ++row) {
-      step_.tokens.push_back(static_cast<int32_t>(row + 3));
-      step_.positions.push_back(static_cast<int32_t>(length - tokens + row));
-      if (row >= tokens - wanted) step_.wanted.push_back(row);
-    }
-    step_.qo_indptr.push_back(static_cast<int32_t>(tokens));
-    step_.pages.add(*sequences_, sequence_, length);
+    std::vector<int32_t> ids(static_cast<size_t>(tokens));
+    std::iota(ids.begin(), ids.end(), 3);
+    add_rows(step_, *sequences_, sequence_, ids);
+    step_.wanted.erase(step_.wanted.begin(), step_.wanted.end() - wanted);
     logits_.resize(static_cast<size_t>((wanted + 1) * config_.vocab_size));
     layers_->run(step_, logits_.data());
   }

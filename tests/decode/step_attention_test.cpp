@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/decode/steps.h"
 #include "tests/support/random_model.h"
 
 namespace weft::decode {
@@ -45,13 +46,7 @@ class Steps {
     step.node_of_request.assign(prefixes.node_of_request.begin(), prefixes.node_of_request.end());
     for (const auto id : ids_) {
       sequences_->append(id, tokens);
-      const int64_t length = sequences_->length(id);
-      for (int64_t i = length - tokens; i < length; ++i) {
-        step.tokens.push_back(0);
-        step.positions.push_back(static_cast<int32_t>(i));
-      }
-      step.qo_indptr.push_back(static_cast<int32_t>(step.rows()));
-      step.pages.add(*sequences_, id, length);
+      testing::add_rows(step, *sequences_, id, std::vector<int32_t>(static_cast<size_t>(tokens)));
     }
     const int64_t before = attention_->num_plans();
     attention_->plan(step, sequences_->num_shares());

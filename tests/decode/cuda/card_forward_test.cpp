@@ -14,8 +14,6 @@ namespace {
 using testing::errors_on_card;
 using testing::GgufWriter;
 using testing::random_ids;
-using testing::RandomModelOptions;
-using testing::TempFolder;
 using Ids = std::vector<int32_t>;
 
 // Of the mean error of a log-probability: limits for these models (docs/precision.md).
@@ -49,12 +47,9 @@ using CardForward = testing::RandomModelTest;
 
 // For tools under which a run takes hundreds of times longer (tools/sanitize_card.sh): a prompt, a step that is
 // launched kernel by kernel, and two that are a graph.
-TEST(CardOnce, AFewStepsOfAModelAgreeWithTheReference) {
-  const TempFolder folder;
-  const std::string path = folder.path("model.gguf");
-  RandomModelOptions options = testing::small_model("llama");
-  options.weights = GgufWriter::kQ4_1;
-  random_model(options).write(path);
+using CardOnce = testing::RandomModelTest;
+TEST_F(CardOnce, AFewStepsOfAModelAgreeWithTheReference) {
+  const std::string path = write(testing::small_model("llama", GgufWriter::kQ4_1));
   EXPECT_LE(errors_on_card(path, random_ids(6, 3), 3, {.precision = Precision::exact}).largest, 1e-3);
 }
 

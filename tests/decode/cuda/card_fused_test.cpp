@@ -13,33 +13,22 @@ namespace {
 using testing::errors_on_card;
 using testing::GgufWriter;
 using testing::random_ids;
-using testing::RandomModelOptions;
-using testing::TempFolder;
 using Ids = std::vector<int32_t>;
 
 // Of a log-probability: x is rounded to bf16 before each product (docs/precision.md).
 constexpr double kMeanError = 0.025;
 
-class CardFused : public ::testing::Test {
+class CardFused : public testing::RandomModelTest {
  protected:
   void SetUp() override {
     const std::string architecture = cuda::cards().architecture(Device::cuda(0));
     if (architecture != "sm_90a") GTEST_SKIP() << "the fused step is for sm_90a; this card runs " << architecture;
   }
-  std::string write(const RandomModelOptions& options) {
-    const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
-    random_model(options).write(path);
-    return path;
-  }
-  TempFolder folder_;
-  int count_ = 0;
 };
 
 TEST_F(CardFused, AgreesWithTheReferenceInEveryArchitecture) {
   for (const char* architecture : testing::kArchitectures) {
-    RandomModelOptions options = testing::small_model(architecture);
-    options.weights = GgufWriter::kBF16;
-    const std::string path = write(options);
+    const std::string path = write(testing::small_model(architecture, GgufWriter::kBF16));
     for (const size_t at_once : {1, 3, 8, 40})
       EXPECT_LE(errors_on_card(path, random_ids(40, 3), at_once, {.step = StepForm::fused}).mean, kMeanError)
           << architecture << ", " << at_once << " at once";
@@ -88,9 +77,8 @@ TEST_F(CardFused, GivesTheSameBitsAgainAndBesideOtherRows) {
 // For tools under which a run takes hundreds of times longer (tools/sanitize_card.sh).
 class CardOnceFused : public CardFused {};
 TEST_F(CardOnceFused, AFewStepsOfAModelAgreeWithTheReference) {
-  RandomModelOptions options = testing::small_model("llama");
-  options.weights = GgufWriter::kQ4_1;
-  EXPECT_LE(errors_on_card(write(options), random_ids(5, 3), 3, {.step = StepForm::fused}).mean, kMeanError);
+  const std::string path = write(testing::small_model("llama", GgufWriter::kQ4_1));
+  EXPECT_LE(errors_on_card(path, random_ids(5, 3), 3, {.step = StepForm::fused}).mean, kMeanError);
 }
 
 // As servers run: prompts by layers, tokens fused, on one cache.

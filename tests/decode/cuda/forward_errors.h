@@ -13,17 +13,6 @@
 
 namespace weft::testing {
 
-// Small enough for the host machine.
-inline RandomModelOptions small_model(const char* architecture) {
-  return {.architecture = architecture,
-          .hidden_size = 64,
-          .intermediate_size = 96,
-          .num_qo_heads = 4,
-          .num_kv_heads = 2,
-          .head_dim = 16,
-          .sliding_window = 5};
-}
-
 // |log p - log p*| of all tokens after each of the ids, the first `at_once` of which run together, the others one by
 // one.
 struct ForwardErrors {

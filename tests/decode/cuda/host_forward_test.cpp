@@ -11,21 +11,10 @@ namespace {
 using testing::errors_on_card;
 using testing::GgufWriter;
 using testing::random_ids;
-using testing::random_model;
 using testing::RandomModelOptions;
-using testing::TempFolder;
 using Ids = std::vector<int32_t>;
 
-class ForwardOnACard : public testing::HostCard {
- protected:
-  std::string write(const RandomModelOptions& options) {
-    const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
-    random_model(options).write(path);
-    return path;
-  }
-  TempFolder folder_;
-  int count_ = 0;
-};
+class ForwardOnACard : public testing::HostCard, protected testing::RandomModels {};
 
 TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryArchitecture) {
   for (const char* architecture : testing::kArchitectures)
@@ -64,18 +53,12 @@ TEST_F(ForwardOnACard, AgreesWithTheReferenceInEveryWeightType) {
 
 // By the library of products, and with a gate of its own.
 TEST_F(ForwardOnACard, AgreesWithTheReferenceOnPromptsOfManyRows) {
-  const std::string path = write({.weights = GgufWriter::kQ4_1,
-                                  .hidden_size = 64,
-                                  .intermediate_size = 96,
-                                  .num_qo_heads = 4,
-                                  .num_kv_heads = 2,
-                                  .head_dim = 16});
+  const std::string path = write(testing::small_model("llama", GgufWriter::kQ4_1));
   EXPECT_LE(errors_on_card(path, random_ids(21, 3), 20, {.precision = Precision::exact}).largest, 1e-3);
 }
 
 TEST_F(ForwardOnACard, KeepsTheStatedErrorWithEveryCache) {
-  const std::string path =
-      write({.hidden_size = 64, .intermediate_size = 96, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 16});
+  const std::string path = write(testing::small_model("llama"));
   const Ids ids = random_ids(9, 4);
   for (const DType dtype : {DType::fp32, DType::fp16, DType::bf16})
     EXPECT_LE(errors_on_card(path, ids, 8, {.kv_dtype = dtype, .step = StepForm::layered}).mean, 0.015)
@@ -88,8 +71,7 @@ TEST_F(ForwardOnACard, KeepsTheStatedErrorWithEveryCache) {
 
 // Sequences of several lengths in one step, of which some give all logits, one goes on from a fork's middle of a page.
 TEST_F(ForwardOnACard, RunsSequencesTogetherAsAlone) {
-  const ModelFile file(
-      write({.hidden_size = 64, .intermediate_size = 96, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 16}));
+  const ModelFile file(write(testing::small_model("llama")));
   const ForwardOptions options{
       .precision = Precision::exact, .device = Device::cuda(0), .max_tokens = 64, .max_sequences = 3, .page_size = 4};
   ForwardPass forward(file, options);

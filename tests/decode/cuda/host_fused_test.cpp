@@ -28,13 +28,12 @@ using testing::GgufWriter;
 using testing::random_ids;
 using testing::random_model;
 using testing::RandomModelOptions;
-using testing::TempFolder;
 using Ids = std::vector<int32_t>;
 
 constexpr double kMeanError = 0.025;  // as on a card
 constexpr int kWorkers = 2;
 
-class FusedOnACard : public testing::HostCard {
+class FusedOnACard : public testing::HostCard, protected testing::RandomModels {
  protected:
   FusedOnACard() {
     testing::host_multiprocessors = kWorkers;
@@ -48,19 +47,10 @@ class FusedOnACard : public testing::HostCard {
     driver().free_bytes = size_t{1} << 30;
     unsetenv("WEFT_STEP_LIMIT_MS");
   }
-  std::string write(const RandomModelOptions& options) {
-    const std::string path = folder_.path("model" + std::to_string(count_++) + ".gguf");
-    random_model(options).write(path);
-    return path;
-  }
-  TempFolder folder_;
-  int count_ = 0;
 };
 
 RandomModelOptions model_of(const char* architecture, uint32_t weights = GgufWriter::kBF16) {
-  RandomModelOptions options = testing::small_model(architecture);
-  options.weights = weights;
-  return options;
+  return testing::small_model(architecture, weights);
 }
 
 // Layers in Q4_1, and a head of Q8_0 that is the embedding, as SmolLM2 has them: the model that most tests share, as a
@@ -76,7 +66,7 @@ GgufWriter llama() {
 
 class FusedLlama : public FusedOnACard {
  protected:
-  FusedLlama() : path_(folder_.path("llama.gguf")) { llama().write(path_); }
+  FusedLlama() : path_(write_file(llama())) {}
   ForwardOptions options(int sequences = 1) const {
     return {.device = Device::cuda(0), .max_tokens = 512, .max_sequences = sequences, .step = StepForm::fused};
   }
@@ -309,9 +299,7 @@ TEST_F(FusedRefusals, NameTheTypesOfWeights) {
     GgufWriter model = random_model(options);
     options.weights = GgufWriter::kQ8_0;
     model.tensor(tensor) = random_model(options).tensor(tensor);
-    const std::string path = folder_.path("several.gguf");
-    model.write(path);
-    return refusal(path);
+    return refusal(write_file(model));
   };
   expect_says(with_q8("blk.1.attn_k.weight"), "layer 1: qkv: required rows of 3 types; supported is one type for all");
   expect_says(with_q8("blk.1.ffn_down.weight"),
@@ -333,18 +321,14 @@ TEST_F(FusedRefusals, NameTheShape) {
   RandomModelOptions odd = model_of("llama");
   GgufWriter model = random_model(odd);
   model.value("llama.rope.dimension_count").data = testing::encode(uint32_t{6});
-  const std::string path = folder_.path("odd.gguf");
-  model.write(path);
-  expect_says(refusal(path), "required pairs that rotate 3; supported are even numbers of them");
+  expect_says(refusal(write_file(model)), "required pairs that rotate 3; supported are even numbers of them");
 }
 
 TEST_F(FusedRefusals, NameScalesThatAreNotFinite) {
   GgufWriter model = llama();
   std::string& data = model.tensor("blk.1.attn_k.weight").data;  // rows 64 to 95 of qkv; 40 bytes each, 2 blocks of 20
   data[5 * 40 + 20 + 2] = 0, data[5 * 40 + 20 + 3] = 0x7c;       // the least value of the second block of row 5: inf
-  const std::string path = folder_.path("not_finite.gguf");
-  model.write(path);
-  const std::string why = refusal(path);
+  const std::string path = write_file(model), why = refusal(path);
   EXPECT_EQ(why,
             "qkv, row 69, columns from 32 on: required a least value of fp16 bits 0x7c00, which is no finite number; "
             "supported are finite ones; missing: a fused step over others");

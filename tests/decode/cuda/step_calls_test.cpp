@@ -2,14 +2,14 @@
 #include <map>
 #include <string>
 
+#include "tests/decode/random_forward.h"
 #include "tests/device/cuda/fake_card.h"
-#include "tests/support/random_model.h"
 #include "weft/model.h"
 
 namespace weft {
 namespace {
 
-class StepCalls : public testing::FakeCard {
+class StepCalls : public testing::FakeCard, protected testing::RandomModels {
  protected:
   StepCalls() { have_memory_without_bytes(); }
   static std::map<std::string, int64_t> calls() {
@@ -20,11 +20,7 @@ class StepCalls : public testing::FakeCard {
 };
 
 TEST_F(StepCalls, AreUploadsAGraphAndAWait) {
-  const testing::TempFolder folder;
-  const std::string path = folder.path("model.gguf");
-  testing::random_model(
-      {.hidden_size = 64, .intermediate_size = 96, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 16})
-      .write(path);
+  const std::string path = write(testing::small_model("llama"));
   ForwardPass forward(ModelFile(path), {.device = Device::cuda(0), .max_tokens = 64, .step = StepForm::layered});
   const auto sequence = forward.add_sequence();
   const std::vector<int32_t> token{7};
@@ -41,15 +37,7 @@ TEST_F(StepCalls, AreUploadsAGraphAndAWait) {
 
 // That no worker gave up is seen in the host's memory.
 TEST_F(StepCalls, OfFusedStepsAreAnUploadALaunchAndTheLogits) {
-  const testing::TempFolder folder;
-  const std::string path = folder.path("model.gguf");
-  testing::random_model({.weights = testing::GgufWriter::kBF16,
-                         .hidden_size = 64,
-                         .intermediate_size = 96,
-                         .num_qo_heads = 4,
-                         .num_kv_heads = 2,
-                         .head_dim = 16})
-      .write(path);
+  const std::string path = write(testing::small_model("llama", testing::GgufWriter::kBF16));
   ForwardPass forward(ModelFile(path), {.device = Device::cuda(0), .max_tokens = 64, .step = StepForm::fused});
   const auto sequence = forward.add_sequence();
   const std::vector<int32_t> token{7};

@@ -9,7 +9,7 @@
 
 #include "decode/fused/check.h"
 #include "decode/fused/walk.h"
-#include "decode/sequences.h"
+#include "tests/decode/steps.h"
 #include "tests/support/random_model.h"
 #include "weft/model.h"
 
@@ -59,14 +59,7 @@ class FusedModel {
     Step step;
     for (const auto& [sequence, tokens] : inputs) {
       sequences_.append(sequence, static_cast<int64_t>(tokens.size()));
-      const int64_t length = sequences_.length(sequence), before = length - static_cast<int64_t>(tokens.size());
-      for (size_t i = 0; i < tokens.size(); ++i) {
-        step.wanted.push_back(step.rows());
-        step.positions.push_back(static_cast<int32_t>(before + static_cast<int64_t>(i)));
-        step.tokens.push_back(tokens[i]);
-      }
-      step.qo_indptr.push_back(static_cast<int32_t>(step.rows()));
-      step.pages.add(sequences_, sequence, length);
+      add_rows(step, sequences_, sequence, tokens);
     }
     return step;
   }

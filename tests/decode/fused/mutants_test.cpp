@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "tests/decode/fused/fused_model.h"
+#include "tests/decode/random_forward.h"
 
 namespace weft::testing {
 namespace {
@@ -27,11 +28,7 @@ class Arena {
  public:
   Arena(const std::string& path, const Machine& machine) : model_(path, machine) {
     // Slots that nobody has written are poison, too.
-    for (const KvCache& cache : model_.caches())
-      for (const TensorView* side : {&cache.k, &cache.v}) {
-        auto* data = static_cast<float*>(side->data());
-        std::fill_n(data, side->size(), std::nanf(""));
-      }
+    for (const KvCache& cache : model_.caches()) poison(cache);
     const Sequences::Id a = model_.sequences().add(), b = model_.sequences().add();
     WorkerTeam team(1);
     for (const auto& [sequence, count] : {std::pair{a, 21}, std::pair{b, 3}})
@@ -121,30 +118,21 @@ class Arena {
   std::string before_, right_;
 };
 
-class FusedMutants : public ::testing::Test {
+class FusedMutants : public RandomModelTest {
  protected:
   // A ring of few entries, bands that are cut, panels of a tile, more chunks of keys than one.
-  std::unique_ptr<Arena> make(const std::string& architecture, int workers, EdgeForm edge, int64_t kept_bytes = 0) {
-    const std::string path = folder_.path(architecture + ".gguf");
-    random_model({.architecture = architecture,
-                  .num_layers = 2,
-                  .hidden_size = 64,
-                  .intermediate_size = 96,
-                  .num_qo_heads = 4,
-                  .num_kv_heads = 2,
-                  .head_dim = 16,
-                  .sliding_window = 9})
-        .write(path);
-    return std::make_unique<Arena>(path, Machine{.workers = workers,
-                                                 .ring_bytes = 20 << 10,
-                                                 .entry_bytes = 8 << 10,
-                                                 .x_bytes = 16 * 64,
-                                                 .max_entries = 4,
-                                                 .kv_chunk = 8,
-                                                 .kept_bytes = kept_bytes,
-                                                 .edge = edge});
+  std::unique_ptr<Arena> make(const char* architecture, int workers, EdgeForm edge, int64_t kept_bytes = 0) {
+    RandomModelOptions model = small_model(architecture);
+    model.sliding_window = 9;
+    return std::make_unique<Arena>(write(model), Machine{.workers = workers,
+                                                         .ring_bytes = 20 << 10,
+                                                         .entry_bytes = 8 << 10,
+                                                         .x_bytes = 16 * 64,
+                                                         .max_entries = 4,
+                                                         .kv_chunk = 8,
+                                                         .kept_bytes = kept_bytes,
+                                                         .edge = edge});
   }
-  TempFolder folder_;
 };
 
 TEST_F(FusedMutants, RightSchedulesAreRightInEveryOrder) {

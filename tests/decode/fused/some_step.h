@@ -7,6 +7,7 @@
 #include "decode/fused/schedule.h"
 #include "decode/sequences.h"
 #include "tests/decode/fused/shapes.h"
+#include "tests/decode/steps.h"
 
 namespace weft::testing {
 
@@ -18,26 +19,13 @@ class SomeStep {
     for (const auto& [rows, tokens] : requests) {
       const Sequences::Id id = sequences_.add();
       sequences_.append(id, tokens);
-      for (int i = 0; i < rows; ++i) {
-        step.wanted.push_back(step.rows());
-        step.tokens.push_back(0);
-        step.positions.push_back(tokens - rows + i);
-      }
-      step.qo_indptr.push_back(static_cast<int32_t>(step.rows()));
-      step.pages.add(sequences_, id, tokens);
+      add_rows(step, sequences_, id, std::vector<int32_t>(static_cast<size_t>(rows)));
     }
   }
 
   Step step;
 
  private:
-  static ModelConfig config_of_cache() {
-    ModelConfig config;
-    config.num_layers = config.num_kv_heads = 1;
-    config.head_dim = 8;
-    config.context_length = 1 << 20;
-    return config;
-  }
   Sequences sequences_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "decode/fused/cuda/attention_tables.h"
 #include "tests/decode/fused/shapes.h"
+#include "tests/decode/steps.h"
 
 namespace weft::testing {
 namespace {
@@ -30,26 +31,12 @@ class RandomSteps {
       if (below(16) == 0) move_pages(request);
       const auto rows = static_cast<int>(has_many_rows ? 1 + below(2) : 1);
       sequences_.append(request, rows);
-      const auto length = static_cast<int>(sequences_.length(request));
-      for (int row = 0; row < rows; ++row) {
-        step.wanted.push_back(step.rows());
-        step.tokens.push_back(0);
-        step.positions.push_back(length - rows + row);
-      }
-      step.qo_indptr.push_back(static_cast<int32_t>(step.rows()));
-      step.pages.add(sequences_, request, length);
+      add_rows(step, sequences_, request, std::vector<int32_t>(static_cast<size_t>(rows)));
     }
     return step;
   }
 
  private:
-  static ModelConfig config_of_cache() {
-    ModelConfig config;
-    config.num_layers = config.num_kv_heads = 1;
-    config.head_dim = 8;
-    config.context_length = 1 << 20;
-    return config;
-  }
   static ForwardOptions options() { return {.max_tokens = 1 << 14, .max_sequences = 8, .page_size = 8}; }
   size_t below(size_t n) { return static_cast<size_t>(random_() % n); }
   // As long as before, or longer or shorter by a few tokens, on pages of which some are others.
