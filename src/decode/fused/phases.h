@@ -86,8 +86,8 @@ Phases make_phases(const Program& program);
 std::span<const Operation> prologue_of(const Phase& phase, const Program& program);
 std::span<const Operation> epilogue_of(const Phase& phase, const Program& program);
 const Operation& main_of(const Phase& phase, const Program& program);
-// Whether what the phase before has left is normed before it is added to the residual: then every column of the residual
-// needs whole rows of it.
+// Whether what the phase before has left is normed before it is added to the residual: then every column of the
+// residual needs whole rows of it.
 bool norms_what_it_adds(const Phase& phase, const Program& program);
 
 // "layer 3: qkv", "head": for messages.

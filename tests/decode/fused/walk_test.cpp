@@ -113,8 +113,8 @@ TEST_F(FusedWalk, MultipliesMatricesOfSeveralTypes) {
   }
 }
 
-// One to eight rows, of one request and of several, give each row the bits that it has alone; whoever walks, and whoever
-// has the residual.
+// One to eight rows, of one request and of several, give each row the bits that it has alone; whoever walks, and
+// whoever has the residual.
 TEST_F(FusedWalk, ARowHasTheBitsThatItHasAlone) {
   for (const char* architecture : {"llama", "gemma2"})
     for (const DType dtype : {DType::fp32, DType::bf16}) {

@@ -45,8 +45,8 @@ class ModelKernel {
   const Phases& phases() const { return partition_.phases; }
   int num_workers() const { return partition_.machine.workers; }
 
-  // Once the launch has ended; looks at nothing but the host's memory. Throws Error(device_failed) where a wait of the
-  // kernel gave up: which worker in which phase. What workers handed on is forgotten then: the next step is a new begin.
+  // Once the launch has ended; looks at the host's memory alone. Throws Error(device_failed) where a wait of the kernel
+  // gave up: which worker in which phase. What workers handed on is forgotten then: the next step is a new begin.
   void check_stuck();
 
  private:
