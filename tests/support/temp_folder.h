@@ -6,8 +6,8 @@
 
 namespace weft::testing {
 
-// A fresh folder that goes with its owner, also when the test fails; and with its process where that leaves by exit() before
-// its owner goes. A process that is forked leaves its parent's alone.
+// A fresh folder that goes with its owner, also when the test fails; and with its process where that leaves by exit()
+// before its owner goes. A process that is forked leaves its parent's alone.
 class TempFolder {
  public:
   TempFolder();

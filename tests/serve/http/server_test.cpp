@@ -14,8 +14,8 @@
 namespace weft::serve::http {
 namespace {
 
-// Where an answer that nobody reads waits: between ends of such a socket the system holds a tenth of what it does by TCP,
-// which an engine under a sanitizer is long to fill.
+// Where an answer that nobody reads waits: between ends of such a socket the system holds a tenth of what it does by
+// TCP, which an engine under a sanitizer is long to fill.
 std::string stalling_socket(const testing::TempFolder& folder) {
   return testing::kUnderSanitizer ? folder.path("socket") : "";
 }
