@@ -23,6 +23,7 @@ extern const char* const convert;
 extern const char* const rows;
 extern const char* const instructions;
 extern const char* const persistent;
+extern const char* const warpgroup;
 }  // namespace weft::text
 
 namespace weft::jit {
@@ -30,9 +31,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Those for every architecture, and one that is of sm_90a.
-const char* const kTexts[] = {text::sum,  text::gemm,         text::attend,    text::convert,
-                              text::rows, text::instructions, text::persistent};
+struct KernelsText {
+  std::string head, instances = {};
+  bool is_of_sm_90a = false;
+};
+const std::vector<KernelsText>& texts() {
+  static const std::vector<KernelsText> all = {
+      {text::sum},
+      {text::gemm},
+      {text::attend},
+      {text::convert},
+      {text::rows},
+      {text::instructions},
+      {.head = text::persistent, .is_of_sm_90a = true},
+      // Of the forms of products the widest, with A in either place, and the one that scores of 128 dims take.
+      {text::warpgroup, "WEFT_WGMMA_FORM(8)\nWEFT_WGMMA_FORM(16)\nWEFT_WGMMA_FORM(27)\n", true}};
+  return all;
+}
 
 class NvrtcTest : public JitTest {
  protected:
@@ -56,16 +71,16 @@ class NvrtcFor : public NvrtcCompiles, public ::testing::WithParamInterface<std:
 TEST_P(NvrtcFor, TheKernelsThatRunOnTheHostCompile) {
   std::string taken;
   // Sanitizers watch the toolchain, and not the compiler.
-  for (const char* text : std::span(kTexts).first(weft::testing::kUnderSanitizer ? 1 : std::size(kTexts))) {
-    if (text == text::persistent && GetParam() != "sm_90a") continue;
+  for (const KernelsText& text : std::span(texts()).first(weft::testing::kUnderSanitizer ? 1 : texts().size())) {
+    if (text.is_of_sm_90a && GetParam() != "sm_90a") continue;
     weft::testing::count_cubin();
-    const auto built = build(request_of(text, GetParam()));
+    const auto built = build(request_of(text.head + text.instances, GetParam()));
     EXPECT_EQ(built.origin, Origin::compiler);
     EXPECT_TRUE(
         built.bytes.starts_with("\x7f"
                                 "ELF"));
     EXPECT_EQ(static_cast<unsigned char>(built.bytes[18]), 190) << "not a CUDA machine";  // e_machine
-    EXPECT_EQ(contains(built.bytes, "weft_gemm_bf16"), text == text::gemm && GetParam() != "sm_75");
+    EXPECT_EQ(contains(built.bytes, "weft_gemm_bf16"), text.head == text::gemm && GetParam() != "sm_75");
     for (const KernelResources& kernel : kernel_resources(built.bytes)) {
       EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
       if (GetParam() != "sm_75") {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tile/abi/leaf.h"
+#include "tile/abi/matrix_tile.h"
 
 namespace weft {
 
@@ -84,11 +85,84 @@ struct PersistentArgs {
   unsigned long long* words;  // [CTAs, 4], 0
 };
 
+// Of tests/simt/kernels/wgmma_forms.h: products of a warpgroup over kFormDepth steps of k. A tile's rows are steps of k
+// where it is of Major::mn, else rows of A or columns of B.
+inline constexpr int kFormDepth = 64, kFormShared = 64 * 128 + 256 * 128;
+struct WgmmaForm {
+  int n;
+  bool bf16;  // or fp16
+  abi::Major a, b;
+  abi::Swizzle swizzle;
+  bool a_in_registers;
+
+  constexpr abi::MatrixTile tile_of(abi::Major major, int columns) const {
+    return major == abi::Major::k ? abi::MatrixTile{columns, kFormDepth, swizzle}
+                                  : abi::MatrixTile{kFormDepth, columns, swizzle};
+  }
+  constexpr abi::MatrixTile a_tile() const { return tile_of(a, 64); }
+  constexpr abi::MatrixTile b_tile() const { return tile_of(b, n); }
+};
+namespace forms {
+using enum abi::Swizzle;
+inline constexpr auto k = abi::Major::k, mn = abi::Major::mn;
+inline constexpr WgmmaForm kAll[] = {
+    // Scores: every width, and every swizzle.
+    {8, true, k, k, bytes_128, false},
+    {16, true, k, k, bytes_128, false},
+    {32, true, k, k, bytes_128, false},
+    {48, true, k, k, bytes_128, false},
+    {64, true, k, k, bytes_128, false},
+    {80, true, k, k, bytes_128, false},
+    {96, true, k, k, bytes_128, false},
+    {112, true, k, k, bytes_128, false},
+    {128, true, k, k, bytes_128, false},
+    {144, true, k, k, bytes_128, false},
+    {160, true, k, k, bytes_128, false},
+    {176, true, k, k, bytes_128, false},
+    {192, true, k, k, bytes_128, false},
+    {208, true, k, k, bytes_128, false},
+    {224, true, k, k, bytes_128, false},
+    {240, true, k, k, bytes_128, false},
+    {256, true, k, k, bytes_128, false},
+    {80, true, k, k, none, false},
+    {80, true, k, k, bytes_32, false},
+    {80, false, k, k, bytes_64, false},
+    // Probabilities in registers times values, by the dims of heads.
+    {64, true, k, mn, bytes_128, true},
+    {80, true, k, mn, bytes_32, true},
+    {96, false, k, mn, bytes_64, true},
+    {112, true, k, mn, bytes_32, true},
+    {128, false, k, mn, bytes_128, true},
+    {160, true, k, mn, bytes_64, true},
+    {192, true, k, mn, bytes_128, true},
+    {256, true, k, mn, bytes_128, true},
+    {64, true, k, mn, none, true},
+    {32, true, k, k, bytes_128, true},
+    // A by its columns: keys times queries.
+    {16, true, mn, k, bytes_128, false},
+    {16, true, mn, mn, bytes_32, false},
+    {64, false, mn, mn, bytes_64, false},
+    {48, true, mn, k, none, false},
+};
+}  // namespace forms
+inline constexpr int kWgmmaForms = sizeof(forms::kAll) / sizeof(WgmmaForm);
+struct WgmmaFormArgs {
+  const void* a;  // the rows of the tiles, 16-bit floats
+  const void* b;
+  float* d;  // [64, n]; products of odd forms are added to 7 - row
+};
+
 // Of tests/simt/broken_ring.cpp.
 struct RingArgs {
   const unsigned* x;  // [8, 32]
   unsigned* y;        // [8, 32]
   unsigned* counter;  // [4], 0
+};
+
+// Of tests/simt/broken_wgmma.cpp.
+struct WarpgroupArgs {
+  const float* x;  // [64]
+  float* y;        // [256]
 };
 
 // Of tests/simt/broken.cpp.

@@ -64,7 +64,11 @@ bool Machine::may_access(const char* p, size_t bytes, Access access, std::string
 
 void Machine::access(const void* address, size_t bytes, Access access, const void* pc) {
   const char* p = static_cast<const char*>(address);
-  if (current_ == nullptr || bytes == 0 || is_stack(p)) return;
+  if (current_ == nullptr || bytes == 0) return;
+  if (is_stack(p)) {
+    touch_registers(p, bytes, verb(access), pc);
+    return;
+  }
   if (access == Access::write) ++changes_;
   check(p, bytes, access, Proxy::generic, verb(access), pc);
 }
@@ -120,6 +124,12 @@ void Machine::check_order(const char* p, size_t bytes, Access access, Proxy prox
             fault(fmt::format("{}a bulk copy {} it ({}), and this thread has not waited for phase {} of {}", what, did,
                               place(other.pc), other.clock - 1, text_of(mbarrier)),
                   pc);
+        for (const Cta& cta : ctas_)
+          for (const Warpgroup& group : cta.warpgroups)
+            if (group.products.who == other.who)
+              fault(fmt::format("{}a product {} it ({}), and no barrier orders this behind the wait for that", what,
+                                did, place(other.pc)),
+                    pc);
         fault(fmt::format("{}a bulk copy {} it ({}), and this thread has not waited for that", what, did,
                           place(other.pc)),
               pc);

@@ -141,6 +141,8 @@ void Machine::check_end(const Thread& thread) {
   for (const auto& group : thread.store_groups)
     for (const BulkStore& store : group)
       if (!store.is_read) fault("ends with a bulk store in flight whose source it never waits for", store.pc);
+  for (const HeldRegisters& held : thread.products.held)
+    if (held.waited_at == nullptr) fault("ends with a product under way that it never waits for", held.pc);
   for (auto& group : current_->store_groups)
     for (BulkStore& store : group) land(store, store.pc);
 }

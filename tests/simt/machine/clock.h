@@ -26,6 +26,11 @@ class Clock {
     join(seen_, other.seen_);
     for (int space = 0; space < 2; ++space) join(fenced_[space], other.fenced_[space]);
   }
+  // Only what the other one has too.
+  void meet(const Clock& other) {
+    meet(seen_, other.seen_);
+    for (int space = 0; space < 2; ++space) meet(fenced_[space], other.fenced_[space]);
+  }
   // Without fences: they hold within a CTA.
   void join_seen(const Clock& other) { join(seen_, other.seen_); }
 
@@ -37,6 +42,10 @@ class Clock {
   static void join(std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
     if (to.size() < from.size()) to.resize(from.size());
     for (size_t i = 0; i < from.size(); ++i) to[i] = to[i] < from[i] ? from[i] : to[i];
+  }
+  static void meet(std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
+    if (to.size() > from.size()) to.resize(from.size());
+    for (size_t i = 0; i < to.size(); ++i) to[i] = to[i] > from[i] ? from[i] : to[i];
   }
   std::vector<uint32_t> seen_, fenced_[2];
 };

@@ -118,12 +118,26 @@ unsigned ballot(bool condition) {
 void ldmatrix_x4(unsigned* r, const void* row, bool transposed) {
   machine().require_aligned(row, 16, "loads a matrix's row from", WEFT_CALLER);
   machine().access(row, 16, Access::read, WEFT_CALLER);
+  machine().access(r, 16, Access::write, WEFT_CALLER);
   Matrices own{r, static_cast<const unsigned char*>(row)};
   machine().collective("ldmatrix", &own, transposed ? load_matrices<true> : load_matrices<false>, false, WEFT_CALLER);
 }
 void mma_m16n8(float* d, const unsigned* a, const unsigned* b, int k, bool bf16) {
+  machine().access(d, 16, Access::write, WEFT_CALLER);
   Product own{d, a, b, k, bf16};
   machine().collective("mma", &own, multiply, false, WEFT_CALLER);
+}
+
+void wgmma(float* d, int n, const Matrix& a, const Matrix& b, bool accumulates, bool bf16) {
+  machine().wgmma({d, n, nullptr, a, b, accumulates, bf16}, WEFT_CALLER);
+}
+void wgmma(float* d, int n, const unsigned* a, const Matrix& b, bool accumulates, bool bf16) {
+  machine().wgmma({d, n, a, {}, b, accumulates, bf16}, WEFT_CALLER);
+}
+void wgmma_fence() { machine().fence_products(WEFT_CALLER); }
+void wgmma_commit() { machine().commit_products(WEFT_CALLER); }
+void wgmma_wait(int pending, const Registers* named, unsigned long count) {
+  machine().wait_products(static_cast<size_t>(pending), {named, count}, WEFT_CALLER);
 }
 
 void cp_async_16(void* shared, const void* global, int bytes) {

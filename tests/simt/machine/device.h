@@ -23,6 +23,25 @@ void ldmatrix_x4(unsigned* r, const void* row, bool transposed);
 // `bf16` or fp16; a and b hold k / 2 and k / 4 registers.
 void mma_m16n8(float* d, const unsigned* a, const unsigned* b, int k, bool bf16);
 
+// What a descriptor of wgmma says, and which tile it was made for.
+struct Matrix {
+  const unsigned char* tile;
+  int tile_bytes;
+  const unsigned char* start;
+  int leading, stride;  // bytes
+  int swizzle;          // abi::Swizzle
+  bool along_k;         // rows of the tile run along k
+};
+void wgmma(float* d, int n, const Matrix& a, const Matrix& b, bool accumulates, bool bf16);
+void wgmma(float* d, int n, const unsigned* a, const Matrix& b, bool accumulates, bool bf16);
+void wgmma_fence();
+void wgmma_commit();
+struct Registers {
+  const void* begin;
+  unsigned long bytes;
+};
+void wgmma_wait(int pending, const Registers* named, unsigned long count);
+
 void cp_async_16(void* shared, const void* global, int bytes);
 void cp_async_commit();
 void cp_async_wait(int pending);

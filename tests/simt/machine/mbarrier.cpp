@@ -40,14 +40,19 @@ void Machine::init_mbarrier(const void* address, unsigned arrivals, const void* 
   access(p, 8, Access::write, pc);
   std::memset(const_cast<char*>(p), 0xff, 8);
   for (int i = 0; i < 8; ++i) shared_[p + i].is_mbarrier = true;
-  if (num_who_ > 0xffff) fault("initialises one mbarrier more than the machine has numbers for", pc);
   mbarriers_.emplace(p, Mbarrier{.place = p,
                                  .cta = current_->cta,
-                                 .who = static_cast<uint16_t>(num_who_++),
+                                 .who = new_who("initialises an mbarrier", pc),
                                  .init = shared_[p].write,
                                  .arrivals = arrivals,
                                  .pending = arrivals,
                                  .next = std::vector<int32_t>(static_cast<size_t>(launch_.threads), -1)});
+}
+
+// Of one who is no thread, and stands in clocks for what is done behind their backs.
+uint16_t Machine::new_who(const char* verb, const void* pc) {
+  if (num_who_ > 0xffff) fault(fmt::format("{}: one more than the machine has numbers for", verb), pc);
+  return static_cast<uint16_t>(num_who_++);
 }
 
 void Machine::inval_mbarrier(const void* address, const void* pc) {

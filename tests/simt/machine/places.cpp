@@ -38,8 +38,12 @@ std::string look_up(const void* return_address) {
   if (frames.empty()) return "an unknown line";
   std::string text = frames[0];
   const auto file_of = [](const std::string& frame) { return frame.substr(0, frame.rfind(':')); };
-  for (const std::string& frame : frames)
-    if (file_of(frame) != file_of(frames[0])) return text + ", called at " + frame;
+  std::string file = file_of(frames[0]);
+  for (const std::string& frame : frames) {
+    if (file_of(frame) == file) continue;
+    file = file_of(frame);
+    text += ", called at " + frame;
+  }
   return text;
 }
 

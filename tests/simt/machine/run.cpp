@@ -57,6 +57,7 @@ Machine::Machine(Memory& memory, const Launch& launch, const std::function<void(
   const int registers = launch.registers > 0 ? launch.registers : std::min(kRegisters / launch.threads / 8 * 8, 256);
   stacks_bytes_ = num_threads * kStack;
   stacks_ = map_memory(stacks_bytes_);
+  touched_ = ZeroArray<Touch>(stacks_bytes_ / 4);
   shared_stride_ = (launch.shared_bytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment + kSharedRedZone;
   const size_t shared_bytes = shared_stride_ * static_cast<size_t>(launch.ctas);
   shared_begin_ = map_memory(shared_bytes);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "tests/simt/machine/machine.h"
 #include "tests/simt/machine/mbarrier.h"
 #include "tests/simt/machine/shadow.h"
+#include "tests/simt/machine/wgmma.h"
 
 namespace weft::simt {
 
@@ -53,6 +55,7 @@ struct Thread {
   std::deque<std::vector<Copy>> groups = {};  // and those committed
   std::vector<BulkStore> open_stores = {};    // the same of bulk stores
   std::deque<std::vector<BulkStore>> store_groups = {};
+  Products products = {};
 };
 
 struct Barrier {
@@ -78,6 +81,7 @@ struct Warpgroup {
   int arrived = 0, coming_to = 0, first_thread = 0;
   const void* first_at = nullptr;
   Clock changed = Clock();  // what its threads were at when the last change was made
+  ProductQueue products = {};
 };
 
 struct Cta {
@@ -141,6 +145,11 @@ class Machine {
   void commit_stores();
   void wait_stores(size_t pending, bool written, const void* pc);
 
+  void wgmma(const ProductCall& call, const void* pc);
+  void fence_products(const void* pc);
+  void commit_products(const void* pc);
+  void wait_products(size_t pending, std::span<const Registers> named, const void* pc);
+
   std::string name_of(const Thread& thread) const;
   std::string name_of(int id) const { return name_of(threads_[static_cast<size_t>(id)]); }
   static Machine* active();
@@ -173,9 +182,21 @@ class Machine {
   void land(BulkStore& store, const void* pc);
   void check_end(const Thread& thread);
 
+  Warpgroup& warpgroup_of(const Thread& thread);
+  std::string writer_of(const Event& write) const;
+  void check_descriptor(const Matrix& matrix, const char* name, int mn, const void* pc);
+  void check_operand(const Matrix& matrix, const char* name, int mn, const Clock& seen, const void* pc);
+  void check_registers(const void* registers, size_t bytes, bool is_accumulator, const void* pc);
+  void touch_registers(const char* p, size_t bytes, const char* verb, const void* pc);
+  void begin_product(ProductQueue& queue, const void* pc);
+  void read_operand(const WarpgroupProduct& product, const Matrix& matrix, const char* name, int mn, uint16_t who,
+                    const void* pc);
+  void land(const WarpgroupProduct& product, uint16_t who, const void* pc);
+
   void begin_ctas(std::mt19937_64& random);
   void end_thread(const Thread& thread);
   void hand_out_registers(Cta& cta);
+  uint16_t new_who(const char* verb, const void* pc);
   std::string stuck() const;
   std::string who_waits() const;
   std::string who_polls() const;
@@ -190,6 +211,7 @@ class Machine {
   std::map<const char*, Mbarrier> mbarriers_;
   size_t num_who_ = 0;  // threads, and mbarriers there have been
   Shadow global_, shared_;
+  ZeroArray<Touch> touched_;  // of each word of the stacks
   char* shared_begin_ = nullptr;
   size_t shared_stride_ = 0, stacks_bytes_ = 0;
   char* stacks_ = nullptr;

@@ -1,0 +1,4 @@
+// Kernels of sm_90a's own instructions, as one text.
+#pragma once
+
+#include "tests/simt/kernels/wgmma_forms.h"

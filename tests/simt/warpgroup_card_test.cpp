@@ -1,0 +1,41 @@
+// What the host machine believes of sm_90a's own instructions, asked of a card.
+#include <fmt/format.h>
+
+#include "tests/simt/card.h"
+#include "tests/simt/kernels/args.h"
+
+extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
+
+namespace weft::text {
+extern const char* const warpgroup;
+}  // namespace weft::text
+
+namespace weft::simt {
+namespace {
+
+class SimtHopper : public SimtCard {
+ protected:
+  void SetUp() override {
+    SimtCard::SetUp();
+    if (!IsSkipped() && cuda::Card::at(0).capability_major() != 9) GTEST_SKIP() << "the card is no sm_90a";
+  }
+};
+
+TEST_F(SimtHopper, ProductsOfWarpgroupsAreTheSameInEveryForm) {
+  for (int i = 0; i < kWgmmaForms; ++i) {
+    const WgmmaForm& form = forms::kAll[i];
+    memory_ = {};
+    const auto a = memory_.make("a", halves(64 * kFormDepth, form.bf16, 8)),
+               b = memory_.make("b", halves(form.n * kFormDepth, form.bf16, 8));
+    const auto d = memory_.make<float>("d", static_cast<size_t>(64 * form.n));
+    compare(
+        text::warpgroup + fmt::format("WEFT_WGMMA_FORM({})\n", i), fmt::format("weft_wgmma_form_{}", i),
+        [&](const WgmmaFormArgs& args) { weft_wgmma_form(i, args); }, {.threads = 128, .shared_bytes = kFormShared},
+        [&](const auto& at) {
+          return WgmmaFormArgs{at(a.data()), at(b.data()), at(d.data())};
+        });
+  }
+}
+
+}  // namespace
+}  // namespace weft::simt
