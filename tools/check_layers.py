@@ -28,6 +28,7 @@ SUFFIXES = (".h", ".cpp", ".cuh")
 SHARED = {"attention/abi.h": {"tile/abi/leaf.h"},
           "attention/params.h": {"tile/abi/leaf.h"},
           "attention/cpu/leaf.h": {"tile/abi/leaf.h"},
+          "jit/cuda/tensor_map.h": {"tile/abi/tensor_map.h"},
           "attention/reference/hooks.h": {"tile/abi/leaf.h", "tile/abi/reference_leaf.h"}}
 NEUTRAL = ("attention/plan/", "attention/reference/", "attention/variant/")
 BACKEND = re.compile(r"cpu|cuda", re.IGNORECASE)

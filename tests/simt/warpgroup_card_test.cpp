@@ -1,9 +1,12 @@
 // What the host machine believes of sm_90a's own instructions, asked of a card.
 #include <fmt/format.h>
 
+#include "jit/cuda/tensor_map.h"
+#include "tests/simt/boxes.h"
 #include "tests/simt/card.h"
 #include "tests/simt/kernels/args.h"
 
+extern "C" void weft_boxes(weft::BoxArgs args);
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
 
 namespace weft::text {
@@ -20,6 +23,24 @@ class SimtHopper : public SimtCard {
     if (!IsSkipped() && cuda::Card::at(0).capability_major() != 9) GTEST_SKIP() << "the card is no sm_90a";
   }
 };
+
+TEST_F(SimtHopper, BoxesLieInSharedMemoryAsInTheMachine) {
+  for (const BoxCase& test : kBoxCases) {
+    memory_ = {};
+    std::vector<unsigned> values(test.tensor_bytes() / 4);
+    for (unsigned& value : values) value = static_cast<unsigned>(random_());
+    const auto from = memory_.make("from", values), to = memory_.make<unsigned>("to", values.size()),
+               shared = memory_.make<unsigned>("shared", static_cast<size_t>(test.layout(nullptr).box_bytes() / 4));
+    compare(text::warpgroup, "weft_boxes", weft_boxes, {.threads = 64, .shared_bytes = kMostBoxBytes + 8},
+            [&](const auto& at) {
+              BoxArgs args = test.args(at(from.data()), at(to.data()), at(shared.data()));
+              if (args.shared == shared.data()) return args;  // of the machine, which reads layouts
+              for (abi::TensorMap* map : {&args.from, &args.to})
+                *map = cuda::tensor_map(cuda::cards(), Device::cuda(0), map->layout, test.name);
+              return args;
+            });
+  }
+}
 
 TEST_F(SimtHopper, ProductsOfWarpgroupsAreTheSameInEveryForm) {
   for (int i = 0; i < kWgmmaForms; ++i) {

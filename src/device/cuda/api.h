@@ -12,6 +12,7 @@ struct CUmod_st;
 struct CUfunc_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
+struct CUtensorMap_st;
 
 namespace weft::cuda::api {
 
@@ -25,6 +26,7 @@ using Module = ::CUmod_st*;
 using Function = ::CUfunc_st*;
 using Graph = ::CUgraph_st*;
 using GraphExec = ::CUgraphExec_st*;
+using TensorMap = ::CUtensorMap_st;
 
 enum : Result {
   kSuccess = 0,
@@ -88,53 +90,59 @@ struct LaunchConfig {
   unsigned num_attributes;
 };
 
+enum TensorDataType : int { kUint8 = 0, kUint16 = 1, kUint32 = 2, kUint64 = 4 };
+enum : int { kInterleaveNone = 0, kPromoteTo128Bytes = 2, kZerosOutside = 0 };
+inline constexpr size_t kTensorMapBytes = 128, kTensorMapAlignment = 128;
+
 // X(name here, symbol, arguments). All have been there since CUDA 12.0.
-#define WEFT_CUDA_FUNCTIONS(X)                                                             \
-  X(init, cuInit, unsigned)                                                                \
-  X(driver_get_version, cuDriverGetVersion, int*)                                          \
-  X(get_error_name, cuGetErrorName, Result, const char**)                                  \
-  X(get_error_string, cuGetErrorString, Result, const char**)                              \
-  X(device_get_count, cuDeviceGetCount, int*)                                              \
-  X(device_get, cuDeviceGet, DeviceId*, int)                                               \
-  X(device_get_name, cuDeviceGetName, char*, int, DeviceId)                                \
-  X(device_get_attribute, cuDeviceGetAttribute, int*, DeviceAttribute, DeviceId)           \
-  X(device_total_mem, cuDeviceTotalMem_v2, size_t*, DeviceId)                              \
-  X(primary_ctx_retain, cuDevicePrimaryCtxRetain, Context*, DeviceId)                      \
-  X(ctx_push_current, cuCtxPushCurrent_v2, Context)                                        \
-  X(ctx_pop_current, cuCtxPopCurrent_v2, Context*)                                         \
-  X(mem_alloc, cuMemAlloc_v2, Pointer*, size_t)                                            \
-  X(mem_free, cuMemFree_v2, Pointer)                                                       \
-  X(mem_get_info, cuMemGetInfo_v2, size_t*, size_t*)                                       \
-  X(mem_host_alloc, cuMemHostAlloc, void**, size_t, unsigned)                              \
-  X(mem_free_host, cuMemFreeHost, void*)                                                   \
-  X(memcpy_htod_async, cuMemcpyHtoDAsync_v2, Pointer, const void*, size_t, Stream)         \
-  X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2, void*, Pointer, size_t, Stream)               \
-  X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2, Pointer, Pointer, size_t, Stream)             \
-  X(memset_d8_async, cuMemsetD8Async, Pointer, unsigned char, size_t, Stream)              \
-  X(stream_create, cuStreamCreate, Stream*, unsigned)                                      \
-  X(stream_destroy, cuStreamDestroy_v2, Stream)                                            \
-  X(stream_synchronize, cuStreamSynchronize, Stream)                                       \
-  X(stream_wait_event, cuStreamWaitEvent, Stream, Event, unsigned)                         \
-  X(stream_begin_capture, cuStreamBeginCapture_v2, Stream, CaptureMode)                    \
-  X(stream_end_capture, cuStreamEndCapture, Stream, Graph*)                                \
-  X(stream_is_capturing, cuStreamIsCapturing, Stream, int*)                                \
-  X(event_create, cuEventCreate, Event*, unsigned)                                         \
-  X(event_destroy, cuEventDestroy_v2, Event)                                               \
-  X(event_record, cuEventRecord, Event, Stream)                                            \
-  X(event_query, cuEventQuery, Event)                                                      \
-  X(event_synchronize, cuEventSynchronize, Event)                                          \
-  X(event_elapsed_time, cuEventElapsedTime, float*, Event, Event)                          \
-  X(graph_instantiate, cuGraphInstantiateWithFlags, GraphExec*, Graph, unsigned long long) \
-  X(graph_destroy, cuGraphDestroy, Graph)                                                  \
-  X(graph_exec_destroy, cuGraphExecDestroy, GraphExec)                                     \
-  X(graph_upload, cuGraphUpload, GraphExec, Stream)                                        \
-  X(graph_launch, cuGraphLaunch, GraphExec, Stream)                                        \
-  X(module_load_data, cuModuleLoadData, Module*, const void*)                              \
-  X(module_unload, cuModuleUnload, Module)                                                 \
-  X(module_get_function, cuModuleGetFunction, Function*, Module, const char*)              \
-  X(func_get_attribute, cuFuncGetAttribute, int*, FunctionAttribute, Function)             \
-  X(func_set_attribute, cuFuncSetAttribute, Function, FunctionAttribute, int)              \
-  X(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor, int*, Function, int, size_t)   \
-  X(launch_kernel, cuLaunchKernelEx, const LaunchConfig*, Function, void**, void**)
+#define WEFT_CUDA_FUNCTIONS(X)                                                                    \
+  X(init, cuInit, unsigned)                                                                       \
+  X(driver_get_version, cuDriverGetVersion, int*)                                                 \
+  X(get_error_name, cuGetErrorName, Result, const char**)                                         \
+  X(get_error_string, cuGetErrorString, Result, const char**)                                     \
+  X(device_get_count, cuDeviceGetCount, int*)                                                     \
+  X(device_get, cuDeviceGet, DeviceId*, int)                                                      \
+  X(device_get_name, cuDeviceGetName, char*, int, DeviceId)                                       \
+  X(device_get_attribute, cuDeviceGetAttribute, int*, DeviceAttribute, DeviceId)                  \
+  X(device_total_mem, cuDeviceTotalMem_v2, size_t*, DeviceId)                                     \
+  X(primary_ctx_retain, cuDevicePrimaryCtxRetain, Context*, DeviceId)                             \
+  X(ctx_push_current, cuCtxPushCurrent_v2, Context)                                               \
+  X(ctx_pop_current, cuCtxPopCurrent_v2, Context*)                                                \
+  X(mem_alloc, cuMemAlloc_v2, Pointer*, size_t)                                                   \
+  X(mem_free, cuMemFree_v2, Pointer)                                                              \
+  X(mem_get_info, cuMemGetInfo_v2, size_t*, size_t*)                                              \
+  X(mem_host_alloc, cuMemHostAlloc, void**, size_t, unsigned)                                     \
+  X(mem_free_host, cuMemFreeHost, void*)                                                          \
+  X(memcpy_htod_async, cuMemcpyHtoDAsync_v2, Pointer, const void*, size_t, Stream)                \
+  X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2, void*, Pointer, size_t, Stream)                      \
+  X(memcpy_dtod_async, cuMemcpyDtoDAsync_v2, Pointer, Pointer, size_t, Stream)                    \
+  X(memset_d8_async, cuMemsetD8Async, Pointer, unsigned char, size_t, Stream)                     \
+  X(stream_create, cuStreamCreate, Stream*, unsigned)                                             \
+  X(stream_destroy, cuStreamDestroy_v2, Stream)                                                   \
+  X(stream_synchronize, cuStreamSynchronize, Stream)                                              \
+  X(stream_wait_event, cuStreamWaitEvent, Stream, Event, unsigned)                                \
+  X(stream_begin_capture, cuStreamBeginCapture_v2, Stream, CaptureMode)                           \
+  X(stream_end_capture, cuStreamEndCapture, Stream, Graph*)                                       \
+  X(stream_is_capturing, cuStreamIsCapturing, Stream, int*)                                       \
+  X(event_create, cuEventCreate, Event*, unsigned)                                                \
+  X(event_destroy, cuEventDestroy_v2, Event)                                                      \
+  X(event_record, cuEventRecord, Event, Stream)                                                   \
+  X(event_query, cuEventQuery, Event)                                                             \
+  X(event_synchronize, cuEventSynchronize, Event)                                                 \
+  X(event_elapsed_time, cuEventElapsedTime, float*, Event, Event)                                 \
+  X(graph_instantiate, cuGraphInstantiateWithFlags, GraphExec*, Graph, unsigned long long)        \
+  X(graph_destroy, cuGraphDestroy, Graph)                                                         \
+  X(graph_exec_destroy, cuGraphExecDestroy, GraphExec)                                            \
+  X(graph_upload, cuGraphUpload, GraphExec, Stream)                                               \
+  X(graph_launch, cuGraphLaunch, GraphExec, Stream)                                               \
+  X(module_load_data, cuModuleLoadData, Module*, const void*)                                     \
+  X(module_unload, cuModuleUnload, Module)                                                        \
+  X(module_get_function, cuModuleGetFunction, Function*, Module, const char*)                     \
+  X(func_get_attribute, cuFuncGetAttribute, int*, FunctionAttribute, Function)                    \
+  X(func_set_attribute, cuFuncSetAttribute, Function, FunctionAttribute, int)                     \
+  X(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor, int*, Function, int, size_t)          \
+  X(launch_kernel, cuLaunchKernelEx, const LaunchConfig*, Function, void**, void**)               \
+  X(tensor_map_encode_tiled, cuTensorMapEncodeTiled, TensorMap*, TensorDataType, unsigned, void*, \
+    const unsigned long long*, const unsigned long long*, const unsigned*, const unsigned*, int, int, int, int)
 
 }  // namespace weft::cuda::api

@@ -24,6 +24,8 @@ struct Driver {
   using FunctionAttribute = api::FunctionAttribute;
   using CaptureMode = api::CaptureMode;
   using LaunchConfig = api::LaunchConfig;
+  using TensorMap = api::TensorMap;
+  using TensorDataType = api::TensorDataType;
   WEFT_CUDA_FUNCTIONS(WEFT_DECLARE)
 #undef WEFT_DECLARE
   std::string path;

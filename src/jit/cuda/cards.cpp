@@ -9,6 +9,7 @@
 #include "device/cuda/stream_order.h"
 #include "device/cuda/upload_ring.h"
 #include "jit/cuda/runtime.h"
+#include "jit/cuda/tensor_map.h"
 #include "jit/nvrtc/module.h"
 #include "jit/nvrtc/toolchain.h"
 
@@ -36,6 +37,11 @@ struct OfCard {
 
 api::Stream handle_of(Stream stream) {
   return static_cast<api::Stream>(stream.is_default() ? nullptr : stream.handle());
+}
+
+// Of elements that are copied as they are.
+api::TensorDataType tensor_data_type(int bytes) {
+  return bytes == 1 ? api::kUint8 : bytes == 2 ? api::kUint16 : bytes == 4 ? api::kUint32 : api::kUint64;
 }
 
 class OrderOnCard : public Runtime::Order {
@@ -117,6 +123,19 @@ class Cards : public Runtime {
 
   bool is_capturing(Device device, Stream stream) const override {
     return cuda::is_capturing(Card::at(device.index), handle_of(stream));
+  }
+  void encode(Device device, abi::TensorMap& map) const override {
+    static_assert(sizeof map.encoded == api::kTensorMapBytes && alignof(abi::TensorMap) >= api::kTensorMapAlignment);
+    Card& card = Card::at(device.index);
+    const abi::TensorLayout& layout = map.layout;
+    unsigned box[abi::TensorLayout::kMostDims], steps[abi::TensorLayout::kMostDims];
+    for (int i = 0; i < layout.dims; ++i) box[i] = static_cast<unsigned>(layout.box[i]), steps[i] = 1;
+    const Current current(card);
+    card.check(card.driver().tensor_map_encode_tiled(
+                   reinterpret_cast<api::TensorMap*>(map.encoded), tensor_data_type(layout.element_bytes),
+                   static_cast<unsigned>(layout.dims), layout.data, layout.sizes, layout.strides + 1, box, steps,
+                   api::kInterleaveNone, static_cast<int>(layout.swizzle), api::kPromoteTo128Bytes, api::kZerosOutside),
+               "encoding a tensor map");
   }
   unsigned* clamped_flag(Device device) const override { return cuda::clamped_flag(Card::at(device.index)); }
   std::unique_ptr<Order> make_order(Device device) const override { return std::make_unique<OrderOnCard>(device); }

@@ -18,6 +18,10 @@
 #include "jit/cuda/kernel_text.h"
 #include "weft/device.h"
 
+namespace weft::abi {
+struct TensorMap;
+}
+
 namespace weft::cuda {
 
 // A kernel that can be launched on the device it was loaded for. Its runtime's own.
@@ -64,6 +68,8 @@ class Runtime {
     virtual void write(void* to, std::span<const Bytes> pieces, Stream stream) = 0;
   };
   virtual std::unique_ptr<Order> make_order(Device device) const = 0;
+  // What the device itself reads of a map (jit/cuda/tensor_map.h); the host machine reads its layout.
+  virtual void encode(Device, abi::TensorMap&) const {}
   // A word that kernels raise where they clamp; whoever synchronises reads it.
   virtual unsigned* clamped_flag(Device device) const = 0;
 };

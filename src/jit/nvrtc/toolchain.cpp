@@ -21,8 +21,8 @@ constexpr std::string_view kRemedy =
     "WEFT_CUDA_LIBS";
 
 // A variant's text marks no function: all of it is device code.
-constexpr const char* kFlags[] = {"--std=c++20", "--device-as-default-execution-space", "--no-source-include",
-                                  "--generate-line-info"};
+constexpr const char* kNvrtcFlags[] = {"--std=c++20", "--device-as-default-execution-space", "--no-source-include",
+                                       "--generate-line-info"};
 
 std::optional<KnownCompiler> examine(const std::string& path, std::string& why) {
   const Nvrtc* nvrtc = load_nvrtc(path, why);
@@ -87,7 +87,7 @@ class NvrtcToolchain : public Toolchain {
   std::string machine(std::string_view target) const override { return "nvidia " + std::string(target); }
 
   std::vector<std::string> flags(std::string_view target) const override {
-    std::vector<std::string> all(std::begin(kFlags), std::end(kFlags));
+    std::vector<std::string> all(std::begin(kNvrtcFlags), std::end(kNvrtcFlags));
     all.push_back("--gpu-architecture=" + std::string(target));
     return all;
   }

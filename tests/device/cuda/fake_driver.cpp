@@ -214,6 +214,18 @@ Result cuFuncSetAttribute(Function, FunctionAttribute, int) { return called("cuF
 Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* ctas, Function, int threads, size_t) {
   return *ctas = threads > 512 ? 1 : 512 / threads, kSuccess;
 }
+Result cuTensorMapEncodeTiled(TensorMap* map, TensorDataType type, unsigned rank, void* data,
+                              const unsigned long long* sizes, const unsigned long long* strides, const unsigned* box,
+                              const unsigned* steps, int, int swizzle, int, int) {
+  CALLED(cuTensorMapEncodeTiled);
+  the_state.tensor_map = {rank, static_cast<unsigned>(type), static_cast<unsigned>(swizzle)};
+  for (unsigned i = 0; i < rank; ++i) {
+    the_state.tensor_map.insert(the_state.tensor_map.end(), {sizes[i], i + 1 < rank ? strides[i] : 0, box[i]});
+    if (steps[i] != 1) return kInvalidValue;
+  }
+  std::memcpy(static_cast<void*>(map), &data, sizeof data);
+  return kSuccess;
+}
 #ifndef FAKE_WITHOUT_LAUNCH
 Result cuLaunchKernelEx(const LaunchConfig* config, Function, void**, void**) {
   the_state.config = *config;

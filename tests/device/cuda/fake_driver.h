@@ -20,6 +20,8 @@ struct State {
   api::LaunchConfig config = {};   // of the last launch
   std::vector<api::LaunchAttribute> attributes = {};
   std::string image = {};  // of the last module
+  // Of the last map: rank, type and swizzle, then for each dimension its size, the stride of the next one, and the box.
+  std::vector<unsigned long long> tensor_map = {};
   size_t free_bytes = size_t{1} << 30;
   int context_depth = 0;                             // pushed and not popped
   std::function<void*(size_t bytes)> allocate = {};  // where it is given: a card's memory, which is not freed

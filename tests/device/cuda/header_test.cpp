@@ -9,6 +9,7 @@
 
 #include "device/cuda/api.h"
 #include "jit/nvrtc/library.h"
+#include "tile/abi/matrix_tile.h"
 
 namespace weft::cuda {
 namespace {
@@ -89,9 +90,22 @@ TEST(CudaHeader, NumbersAreTheirs) {
   EXPECT_EQ(api::kCooperative, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
   EXPECT_EQ(api::kClusterDimension, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
   EXPECT_EQ(api::kProgrammaticStreamSerialization, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+  EXPECT_EQ(api::kUint8, CU_TENSOR_MAP_DATA_TYPE_UINT8);
+  EXPECT_EQ(api::kUint16, CU_TENSOR_MAP_DATA_TYPE_UINT16);
+  EXPECT_EQ(api::kUint32, CU_TENSOR_MAP_DATA_TYPE_UINT32);
+  EXPECT_EQ(api::kUint64, CU_TENSOR_MAP_DATA_TYPE_UINT64);
+  EXPECT_EQ(api::kInterleaveNone, CU_TENSOR_MAP_INTERLEAVE_NONE);
+  EXPECT_EQ(api::kPromoteTo128Bytes, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+  EXPECT_EQ(api::kZerosOutside, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  EXPECT_EQ(static_cast<int>(abi::Swizzle::none), CU_TENSOR_MAP_SWIZZLE_NONE);
+  EXPECT_EQ(static_cast<int>(abi::Swizzle::bytes_32), CU_TENSOR_MAP_SWIZZLE_32B);
+  EXPECT_EQ(static_cast<int>(abi::Swizzle::bytes_64), CU_TENSOR_MAP_SWIZZLE_64B);
+  EXPECT_EQ(static_cast<int>(abi::Swizzle::bytes_128), CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
 TEST(CudaHeader, StructuresLieAsTheirs) {
+  EXPECT_EQ(api::kTensorMapBytes, sizeof(CUtensorMap));
+  EXPECT_EQ(api::kTensorMapAlignment % alignof(CUtensorMap), 0u);  // 64, and 128 from CUDA 13 on
   EXPECT_EQ(sizeof(api::LaunchConfig), sizeof(CUlaunchConfig));
   EXPECT_EQ(offsetof(api::LaunchConfig, grid_y), offsetof(CUlaunchConfig, gridDimY));
   EXPECT_EQ(offsetof(api::LaunchConfig, block_x), offsetof(CUlaunchConfig, blockDimX));

@@ -11,6 +11,7 @@
 #include "base/device_checks.h"
 #include "base/once_map.h"
 #include "device/memory.h"
+#include "tile/abi/tensor_map.h"
 
 namespace weft::testing {
 namespace {
@@ -87,9 +88,13 @@ class HostMachine : public cuda::Runtime {
   void launch(const cuda::LoadedKernel& kernel, const cuda::Grid& grid, const void* args, size_t bytes,
               Stream) const override {
     ensure(bytes <= kMostArgs, "a launch takes {} bytes of arguments, and not {}", kMostArgs, bytes);
-    std::vector<char> copy(kMostArgs);  // the kernel's own argument may be longer than what was given of it
-    std::memcpy(copy.data(), args, bytes);
-    const auto run = [grid, copy = std::move(copy), &loaded = static_cast<const OnHost&>(kernel)] {
+    // The kernel's own argument may be longer than what was given of it, and holds tensor maps.
+    struct alignas(abi::TensorMap) Copy {
+      char bytes[kMostArgs] = {};
+      const char* data() const { return bytes; }
+    } copy;
+    std::memcpy(copy.bytes, args, bytes);
+    const auto run = [grid, copy, &loaded = static_cast<const OnHost&>(kernel)] {
       if (watch_launch) watch_launch(loaded.symbol, grid, copy.data());
       const auto run_in = host_in_all_orders ? simt::run_in_all_orders : run_once;
       run_in(host_memory(),

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tile/abi/leaf.h"
-#include "tile/abi/matrix_tile.h"
+#include "tile/abi/tensor_map.h"
 
 namespace weft {
 
@@ -150,6 +150,20 @@ struct WgmmaFormArgs {
   const void* a;  // the rows of the tiles, 16-bit floats
   const void* b;
   float* d;  // [64, n]; products of odd forms are added to 7 - row
+};
+
+// Of tests/simt/kernels/boxes.h.
+inline constexpr int kMostBoxBytes = 32768;
+struct BoxArgs {
+  abi::TensorMap from, to;  // boxes of the same shape and swizzle
+  int from_at[5], to_at[5];
+  unsigned* shared;  // [box_bytes() / 4]: the box as it lies in shared memory
+};
+
+// Of tests/simt/broken_tensor.cpp.
+struct TensorArgs {
+  abi::TensorMap map;  // [200, 64] of 16 bits in boxes of [64, 64], swizzled
+  unsigned* y;         // [64]
 };
 
 // Of tests/simt/broken_ring.cpp.

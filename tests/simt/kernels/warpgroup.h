@@ -1,4 +1,5 @@
 // Kernels of sm_90a's own instructions, as one text.
 #pragma once
 
+#include "tests/simt/kernels/boxes.h"
 #include "tests/simt/kernels/wgmma_forms.h"

@@ -93,7 +93,7 @@ std::string Machine::in_flight(const ShadowByte& seen, const char* byte) const {
     return fmt::format("a bulk store {}, until that thread waits for it (bulk_wait)", whose);
   for (const auto& [place, mbarrier] : mbarriers_)
     for (const BulkCopy& copy : mbarrier.copies)
-      if (byte >= copy.shared && byte < copy.shared + copy.bytes)
+      if (copy.covers(byte))
         return fmt::format("a bulk copy {}; wait for phase {} of {}", whose, mbarrier.phase, text_of(mbarrier));
   return "a bulk copy " + whose;
 }
@@ -156,6 +156,7 @@ void Machine::check_order(const char* p, size_t bytes, Access access, Proxy prox
         race(other, "read");
     seen.write = event;
     seen.readers = 0;
+    seen.swizzle = 0;
   }
 }
 

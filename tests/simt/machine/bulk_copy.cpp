@@ -17,6 +17,10 @@ void Machine::bulk_copy(void* shared, const void* global, unsigned bytes, const 
     fault(fmt::format("copies {} bytes by bulk_copy; allowed are multiples of 16", bytes), pc);
   if (!shared_.contains(to)) fault(fmt::format("copies to {}: not shared memory", place_of(to, bytes)), pc);
   if (!global_.contains(from)) fault(fmt::format("copies from {}: not global memory", place_of(from, bytes)), pc);
+  start_copy({{{to, from, bytes}}, bytes, -1, current_->id, pc, current_->clock}, mbarrier_place, pc);
+}
+
+void Machine::start_copy(BulkCopy copy, const void* mbarrier_place, const void* pc) {
   Mbarrier& mbarrier = mbarrier_at(mbarrier_place, "completes a copy on", pc);
   const auto self = static_cast<uint16_t>(current_->id);
   if (mbarrier.fence.clock == 0 || (mbarrier.fence.who != self && !mbarrier.fence.is_before(current_->clock)))
@@ -24,33 +28,44 @@ void Machine::bulk_copy(void* shared, const void* global, unsigned bytes, const 
         fmt::format("completes a copy on {}: {} initialises it ({}), and no fence_mbarrier_init() lies between the two",
                     text_of(mbarrier), name_of(mbarrier.init.who), place(mbarrier.init.pc)),
         pc);
-  check(from, bytes, Access::read, Proxy::async, "copies from", pc);
-  check(to, bytes, Access::write, Proxy::async, "copies to", pc);
-  mbarrier.copies.push_back({to, from, bytes, current_->id, pc, current_->clock});
+  for (const CopyPiece& piece : copy.pieces) {
+    if (piece.global != nullptr) check(piece.global, piece.bytes, Access::read, Proxy::async, "copies from", pc);
+    check(piece.shared, piece.bytes, Access::write, Proxy::async, "copies to", pc);
+  }
+  for (const CopyPiece& piece : copy.pieces) {
+    std::memset(piece.shared, 0xff, piece.bytes);
+    for (size_t i = 0; i < piece.bytes; ++i) shared_[piece.shared + i].flight = Flight::bulk_copy;
+  }
+  mbarrier.copies.push_back(std::move(copy));
   current_->clock.count(self);
-  std::memset(to, 0xff, bytes);
-  for (unsigned i = 0; i < bytes; ++i) shared_[to + i].flight = Flight::bulk_copy;
   ++changes_;
   check_bytes(mbarrier, "completes a copy on", pc);
 }
 
 void Machine::land(const Mbarrier& mbarrier, const BulkCopy& copy) {
   const Event event{mbarrier.phase + 1, mbarrier.who, false, true, copy.pc};
-  for (size_t i = 0; i < copy.bytes; ++i) {
-    const char* from = copy.global + i;
-    const Event& write = global_[from].write;
-    if (write.clock != 0 && !write.is_before(copy.seen) && fault_.empty())
-      fault_ =
-          fmt::format("{} at {} writes {} while a bulk copy of {} ({}) reads it: it has not waited for phase {} of {}",
-                      name_of(write.who), place(write.pc), place_of(from, 1), name_of(copy.thread), place(copy.pc),
-                      mbarrier.phase, text_of(mbarrier));
-    global_.read(from, slot_of(mbarrier.who), event, mbarrier.over);
-    ShadowByte& to = shared_[copy.shared + i];
-    to.flight = Flight::none;
-    to.write = event;
-    to.readers = 0;
+  for (const CopyPiece& piece : copy.pieces) {
+    for (size_t i = 0; i < piece.bytes; ++i) {
+      ShadowByte& to = shared_[piece.shared + i];
+      to.flight = Flight::none;
+      to.write = event;
+      to.readers = 0;
+      to.swizzle = static_cast<int8_t>(copy.swizzle + 1);
+      if (piece.global == nullptr) continue;
+      const char* from = piece.global + i;
+      const Event& write = global_[from].write;
+      if (write.clock != 0 && !write.is_before(copy.seen) && fault_.empty())
+        fault_ = fmt::format(
+            "{} at {} writes {} while a bulk copy of {} ({}) reads it: it has not waited for phase {} of {}",
+            name_of(write.who), place(write.pc), place_of(from, 1), name_of(copy.thread), place(copy.pc),
+            mbarrier.phase, text_of(mbarrier));
+      global_.read(from, slot_of(mbarrier.who), event, mbarrier.over);
+    }
+    if (piece.global != nullptr)
+      std::memcpy(piece.shared, piece.global, piece.bytes);
+    else
+      std::memset(piece.shared, 0, piece.bytes);
   }
-  std::memcpy(copy.shared, copy.global, copy.bytes);
 }
 
 bool Machine::land_some(std::mt19937_64& random) {
@@ -77,12 +92,20 @@ void Machine::bulk_store(void* global, const void* shared, unsigned bytes, const
     fault(fmt::format("stores {} bytes by bulk_store; allowed are multiples of 16", bytes), pc);
   if (!global_.contains(to)) fault(fmt::format("stores to {}: not global memory", place_of(to, bytes)), pc);
   if (!shared_.contains(from)) fault(fmt::format("stores from {}: not shared memory", place_of(from, bytes)), pc);
-  check(from, bytes, Access::read, Proxy::async, "stores from", pc);
-  check(to, bytes, Access::write, Proxy::async, "stores to", pc);
-  current_->open_stores.push_back({to, from, bytes, pc, current_->clock});
+  start_store({{to, from, bytes}}, pc);
+}
+
+void Machine::start_store(std::vector<StorePiece> pieces, const void* pc) {
+  for (const StorePiece& piece : pieces) {
+    check(piece.shared, piece.bytes, Access::read, Proxy::async, "stores from", pc);
+    check(piece.global, piece.bytes, Access::write, Proxy::async, "stores to", pc);
+  }
+  for (const StorePiece& piece : pieces) {
+    std::memset(piece.global, 0xff, piece.bytes);
+    for (size_t i = 0; i < piece.bytes; ++i) global_[piece.global + i].flight = Flight::bulk_store;
+  }
+  current_->open_stores.push_back({std::move(pieces), pc, current_->clock});
   current_->clock.count(static_cast<size_t>(current_->id));
-  std::memset(to, 0xff, bytes);
-  for (unsigned i = 0; i < bytes; ++i) global_[to + i].flight = Flight::bulk_store;
   ++changes_;
 }
 
@@ -95,29 +118,35 @@ void Machine::read_source(BulkStore& store, const void* pc) {
   if (store.is_read) return;
   const auto self = static_cast<uint16_t>(current_->id);
   const Event event{current_->clock[self], self, false, true, store.pc};
-  for (size_t i = 0; i < store.bytes; ++i) {
-    const char* from = store.shared + i;
-    const Event& write = shared_[from].write;
-    if (write.clock != 0 && !write.is_before(store.seen))
-      fault(fmt::format("waits for a bulk store ({}) of {}, which {} has written ({}) before it was read",
-                        place(store.pc), place_of(from, 1), is_thread(write) ? name_of(write.who) : "a bulk copy",
-                        place(write.pc)),
-            pc);
-    shared_.read(from, slot_of(self), event, current_->clock);
+  for (const StorePiece& piece : store.pieces) {
+    for (size_t i = 0; i < piece.bytes; ++i) {
+      const char* from = piece.shared + i;
+      const Event& write = shared_[from].write;
+      if (write.clock != 0 && !write.is_before(store.seen))
+        fault(fmt::format("waits for a bulk store ({}) of {}, which {} has written ({}) before it was read",
+                          place(store.pc), place_of(from, 1), is_thread(write) ? name_of(write.who) : "a bulk copy",
+                          place(write.pc)),
+              pc);
+      shared_.read(from, slot_of(self), event, current_->clock);
+    }
+    store.content.append(piece.shared, piece.bytes);
   }
   store.is_read = true;
-  store.content.assign(store.shared, store.bytes);
 }
 
 void Machine::land(BulkStore& store, const void* pc) {
   read_source(store, pc);
   const auto self = static_cast<uint16_t>(current_->id);
-  for (size_t i = 0; i < store.bytes; ++i) {
-    ShadowByte& to = global_[store.global + i];
-    to.flight = Flight::none;
-    to.write = {current_->clock[self], self, false, true, store.pc};
+  const char* content = store.content.data();
+  for (const StorePiece& piece : store.pieces) {
+    for (size_t i = 0; i < piece.bytes; ++i) {
+      ShadowByte& to = global_[piece.global + i];
+      to.flight = Flight::none;
+      to.write = {current_->clock[self], self, false, true, store.pc};
+    }
+    std::memcpy(piece.global, content, piece.bytes);
+    content += piece.bytes;
   }
-  std::memcpy(store.global, store.content.data(), store.bytes);
 }
 
 void Machine::wait_stores(size_t pending, bool written, const void* pc) {

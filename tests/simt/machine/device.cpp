@@ -216,6 +216,12 @@ void fence_mbarrier_init() { machine().fence_inits(WEFT_CALLER); }
 void bulk_copy(void* shared, const void* global, unsigned bytes, const unsigned long long* barrier) {
   machine().bulk_copy(shared, global, bytes, barrier, WEFT_CALLER);
 }
+void tensor_load(void* shared, const abi::TensorMap& map, const int* at, int dims, const unsigned long long* barrier) {
+  machine().tensor_load(shared, map, {at, static_cast<size_t>(dims)}, barrier, WEFT_CALLER);
+}
+void tensor_store(const abi::TensorMap& map, const int* at, int dims, const void* shared) {
+  machine().tensor_store(map, {at, static_cast<size_t>(dims)}, shared, WEFT_CALLER);
+}
 void bulk_store(void* global, const void* shared, unsigned bytes) {
   machine().bulk_store(global, shared, bytes, WEFT_CALLER);
 }

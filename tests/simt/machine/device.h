@@ -1,6 +1,10 @@
 // What the twins of tile/cuda/ptx ask of the machine, each for the thread that calls.
 #pragma once
 
+namespace weft::abi {
+struct TensorMap;
+}
+
 namespace weft::simt {
 
 int thread_index();
@@ -73,6 +77,8 @@ void fence_async_global();
 void fence_mbarrier_init();
 
 void bulk_copy(void* shared, const void* global, unsigned bytes, const unsigned long long* barrier);
+void tensor_load(void* shared, const abi::TensorMap& map, const int* at, int dims, const unsigned long long* barrier);
+void tensor_store(const abi::TensorMap& map, const int* at, int dims, const void* shared);
 void bulk_store(void* global, const void* shared, unsigned bytes);
 void bulk_commit();
 void bulk_wait_read(int pending);

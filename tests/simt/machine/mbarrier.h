@@ -10,14 +10,26 @@ namespace weft::simt {
 
 struct Thread;
 
-// A bulk copy that has not landed.
-struct BulkCopy {
+// Bytes that a copy moves as one; null for `global`: zeros.
+struct CopyPiece {
   char* shared;
   const char* global;
   size_t bytes;
+};
+
+// A bulk copy that has not landed: a run of bytes, or a box of a tensor.
+struct BulkCopy {
+  std::vector<CopyPiece> pieces;
+  size_t bytes;
+  int swizzle;  // abi::Swizzle of a box; -1: a run
   int thread;
   const void* pc;
   Clock seen;  // by its thread as it began
+  bool covers(const char* byte) const {
+    for (const CopyPiece& piece : pieces)
+      if (byte >= piece.shared && byte < piece.shared + piece.bytes) return true;
+    return false;
+  }
 };
 
 struct Mbarrier {

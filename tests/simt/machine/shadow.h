@@ -23,6 +23,7 @@ struct ShadowByte {
   uint64_t readers = 0;  // bit s: slot s of the readers has one since the last write
   Flight flight = Flight::none;
   bool is_mbarrier = false;
+  int8_t swizzle = 0;  // abi::Swizzle of the box that brought it, plus 1; 0: none brought it
 };
 
 static_assert(std::is_trivially_copyable_v<ShadowByte>, "zero bytes are one that nothing has happened to");

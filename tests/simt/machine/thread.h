@@ -28,11 +28,15 @@ struct Copy {
   const void* pc;
 };
 
-// One bulk copy to global memory.
-struct BulkStore {
+struct StorePiece {
   char* global;
   const char* shared;
   size_t bytes;
+};
+
+// One bulk copy to global memory: a run of bytes, or a box of a tensor.
+struct BulkStore {
+  std::vector<StorePiece> pieces;
   const void* pc;
   Clock seen;            // by its thread as it began
   bool is_read = false;  // `content` is what it will write
@@ -142,6 +146,9 @@ class Machine {
 
   void bulk_copy(void* shared, const void* global, unsigned bytes, const void* mbarrier, const void* pc);
   void bulk_store(void* global, const void* shared, unsigned bytes, const void* pc);
+  void tensor_load(void* shared, const abi::TensorMap& map, std::span<const int> at, const void* mbarrier,
+                   const void* pc);
+  void tensor_store(const abi::TensorMap& map, std::span<const int> at, const void* shared, const void* pc);
   void commit_stores();
   void wait_stores(size_t pending, bool written, const void* pc);
 
@@ -175,6 +182,10 @@ class Machine {
   void check_bytes(const Mbarrier& mbarrier, const char* what, const void* pc);
   void end_phase(Mbarrier& mbarrier);
 
+  void start_copy(BulkCopy copy, const void* mbarrier, const void* pc);
+  void start_store(std::vector<StorePiece> pieces, const void* pc);
+  void check_box(const abi::TensorMap& map, std::span<const int> at, const char* shared, const char* verb,
+                 const void* pc);
   void land(const Copy& copy, const void* pc);
   void land(const Mbarrier& mbarrier, const BulkCopy& copy);  // sets fault_
   bool land_some(std::mt19937_64& random);                    // of one mbarrier that somebody waits for

@@ -120,6 +120,10 @@ void Machine::check_operand(const Matrix& matrix, const char* name, int mn, cons
       if (found.flight != Flight::none) fault(fmt::format("{}: {}", what(), in_flight(found, byte)), pc);
       if (found.is_mbarrier) fault(fmt::format("{}: an mbarrier lies there", what()), pc);
       if (found.write.clock == 0) continue;
+      if (found.swizzle != 0 && found.swizzle != matrix.swizzle + 1)
+        fault(fmt::format("{}: a copy ({}) brought it in rows of {} bytes, and the descriptor's have {}", what(),
+                          place(found.write.pc), 16 << (found.swizzle - 1), span_of(matrix)),
+              pc);
       if (!found.write.is_before(seen)) {
         for (int t = 0; t < kWarpgroup && found.write.is_before(current_->clock); ++t) current_ = threads + t;
         fault(fmt::format("{}: {}, and {}", what(), writer_of(found.write),

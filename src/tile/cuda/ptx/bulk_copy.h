@@ -15,6 +15,12 @@ WEFT_INLINE CachePolicy evict_first() {
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
+// In their turn.
+WEFT_INLINE CachePolicy evict_normal() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 // They go last: what other CTAs read too.
 WEFT_INLINE CachePolicy evict_last() {
   u64 policy;

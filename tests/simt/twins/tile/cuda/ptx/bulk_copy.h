@@ -7,6 +7,7 @@ namespace weft::ptx {
 #if WEFT_SM >= 90
 using CachePolicy = u64;
 WEFT_INLINE CachePolicy evict_first() { return 1; }
+WEFT_INLINE CachePolicy evict_normal() { return 0; }
 WEFT_INLINE CachePolicy evict_last() { return 2; }
 WEFT_INLINE void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier) {
   simt::bulk_copy(shared, global, bytes, barrier);
