@@ -42,6 +42,16 @@ struct BoxCase {
   friend std::ostream& operator<<(std::ostream& out, const BoxCase& test) { return out << test.name; }
 };
 
+// A matrix of 16-bit elements, of which a box is the tile.
+inline abi::TensorLayout layout_of(void* data, int rows, int columns, const abi::MatrixTile& tile) {
+  abi::TensorLayout made = {};
+  made.data = data, made.dims = 2, made.element_bytes = 2, made.swizzle = tile.swizzle;
+  made.sizes[0] = static_cast<unsigned long long>(columns), made.sizes[1] = static_cast<unsigned long long>(rows);
+  made.strides[0] = 2, made.strides[1] = 2 * made.sizes[0];
+  made.box[0] = tile.columns, made.box[1] = tile.rows;
+  return made;
+}
+
 using enum abi::Swizzle;
 inline const BoxCase kBoxCases[] = {
     {"a run", 1, 4, {100}, 0, {64}, none, {20}, {36}},

@@ -7,3 +7,4 @@
 #include "tests/simt/kernels/persistent.h"
 #include "tests/simt/kernels/rows.h"
 #include "tests/simt/kernels/sum.h"
+#include "tests/simt/kernels/warpgroup_gemm.h"

@@ -7,6 +7,7 @@
 #include "tests/simt/kernels/args.h"
 
 extern "C" void weft_boxes(weft::BoxArgs args);
+extern "C" void weft_warpgroup_gemm(weft::WarpgroupGemmArgs args);
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
 
 namespace weft::text {
@@ -22,6 +23,11 @@ class SimtHopper : public SimtCard {
     SimtCard::SetUp();
     if (!IsSkipped() && cuda::Card::at(0).capability_major() != 9) GTEST_SKIP() << "the card is no sm_90a";
   }
+  // For the card; the machine reads layouts.
+  static void encode(std::initializer_list<abi::TensorMap*> maps) {
+    for (abi::TensorMap* map : maps)
+      *map = cuda::tensor_map(cuda::cards(), Device::cuda(0), map->layout, "a tensor of the test");
+  }
 };
 
 TEST_F(SimtHopper, BoxesLieInSharedMemoryAsInTheMachine) {
@@ -34,9 +40,7 @@ TEST_F(SimtHopper, BoxesLieInSharedMemoryAsInTheMachine) {
     compare(text::warpgroup, "weft_boxes", weft_boxes, {.threads = 64, .shared_bytes = kMostBoxBytes + 8},
             [&](const auto& at) {
               BoxArgs args = test.args(at(from.data()), at(to.data()), at(shared.data()));
-              if (args.shared == shared.data()) return args;  // of the machine, which reads layouts
-              for (abi::TensorMap* map : {&args.from, &args.to})
-                *map = cuda::tensor_map(cuda::cards(), Device::cuda(0), map->layout, test.name);
+              if (args.shared != shared.data()) encode({&args.from, &args.to});
               return args;
             });
   }
@@ -56,6 +60,29 @@ TEST_F(SimtHopper, ProductsOfWarpgroupsAreTheSameInEveryForm) {
           return WgmmaFormArgs{at(a.data()), at(b.data()), at(d.data())};
         });
   }
+}
+
+// Boxes, a ring of two stages, products and their fragments at once; three times, as a card's order of threads is any.
+TEST_F(SimtHopper, ProductsOfMatricesAreTheSame) {
+  struct Shape {
+    int m, n, k;
+  };
+  for (const auto& [m, n, k] : {Shape{64, 128, 128}, Shape{640, 400, 1000}})
+    for (int i = 0; i < 3; ++i) {
+      memory_ = {};
+      const auto a = memory_.make("a", halves(m * k, true, 8)), b = memory_.make("b", halves(n * k, true, 8));
+      const auto c = memory_.make<float>("c", static_cast<size_t>(m * n));
+      compare(text::warpgroup, "weft_warpgroup_gemm", weft_warpgroup_gemm,
+              {.ctas = (m + 63) / 64 * ((n + 127) / 128), .threads = 160, .shared_bytes = kWarpgroupGemmShared},
+              [&, m = m, n = n, k = k](const auto& at) {
+                WarpgroupGemmArgs args = {};
+                args.a.layout = layout_of(at(a.data()), m, k, kGemmA);
+                args.b.layout = layout_of(at(b.data()), n, k, kGemmB);
+                args.c = at(c.data()), args.m = m, args.n = n, args.k = k;
+                if (args.c != c.data()) encode({&args.a, &args.b});
+                return args;
+              });
+    }
 }
 
 }  // namespace

@@ -2,13 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <random>
 #include <vector>
 
+#include "tests/simt/boxes.h"
 #include "tests/simt/kernels/args.h"
 #include "tests/simt/machine/device.h"
 #include "tests/simt/machine/machine.h"
 
+extern "C" void weft_warpgroup_gemm(weft::WarpgroupGemmArgs args);
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
 
 namespace weft::simt {
@@ -52,6 +55,48 @@ TEST_P(SimtWgmma, IsExactOnIntegers) {
     }
 }
 INSTANTIATE_TEST_SUITE_P(Forms, SimtWgmma, testing::Range(0, kWgmmaForms));
+
+struct GemmShape {
+  int m, n, k;
+};
+class SimtWarpgroupGemm : public testing::TestWithParam<GemmShape> {};
+
+// Against fp64: each of the steps of 16 rounds once.
+TEST_P(SimtWarpgroupGemm, IsTheProduct) {
+  const auto [m, n, k] = GetParam();
+  std::mt19937 random(20261127);
+  std::normal_distribution<float> normal;
+  const auto matrix = [&](int rows) {
+    std::vector<unsigned short> bits(static_cast<size_t>(rows * k));
+    for (unsigned short& b : bits) b = static_cast<unsigned short>(std::bit_cast<unsigned>(normal(random)) >> 16);
+    return bits;
+  };
+  const auto value = [](unsigned short bits) {
+    return static_cast<double>(std::bit_cast<float>(static_cast<unsigned>(bits) << 16));
+  };
+  const auto a = matrix(m), b = matrix(n);
+  Memory memory;
+  const auto c = memory.make<float>("c", static_cast<size_t>(m * n));
+  WarpgroupGemmArgs args = {};
+  args.a.layout = layout_of(memory.make("a", a).data(), m, k, kGemmA);
+  args.b.layout = layout_of(memory.make("b", b).data(), n, k, kGemmB);
+  args.c = c.data(), args.m = m, args.n = n, args.k = k;
+  const int ctas = (m + kGemmA.rows - 1) / kGemmA.rows * ((n + kGemmB.rows - 1) / kGemmB.rows);
+  run_in_all_orders(memory, {.ctas = ctas, .threads = 160, .shared_bytes = kWarpgroupGemmShared},
+                    [&] { weft_warpgroup_gemm(args); });
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      double expected = 0, size = 0;
+      for (int e = 0; e < k; ++e) {
+        const double term = value(a[static_cast<size_t>(i * k + e)]) * value(b[static_cast<size_t>(j * k + e)]);
+        expected += term, size += std::fabs(term);
+      }
+      const double rounding = std::ldexp(1.0, -24) * ((k + 15) / 16);
+      ASSERT_NEAR(c[static_cast<size_t>(i * n + j)], expected, rounding * size) << i << ", " << j;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, SimtWarpgroupGemm,
+                         testing::Values(GemmShape{64, 128, 128}, GemmShape{64, 128, 320}, GemmShape{70, 136, 72}));
 
 }  // namespace
 }  // namespace weft::simt

@@ -152,6 +152,17 @@ struct WgmmaFormArgs {
   float* d;  // [64, n]; products of odd forms are added to 7 - row
 };
 
+// Of tests/simt/kernels/warpgroup_gemm.h: c = a b^T, a of [m, k] in boxes of kGemmA's rows and columns, b of [n, k].
+inline constexpr abi::MatrixTile kGemmA = {64, 64, abi::Swizzle::bytes_128},
+                                 kGemmB = {128, 64, abi::Swizzle::bytes_128};
+inline constexpr int kGemmStageBytes = kGemmA.bytes() + kGemmB.bytes();
+inline constexpr int kWarpgroupGemmShared = 2 * kGemmStageBytes + 4 * 8;
+struct WarpgroupGemmArgs {
+  abi::TensorMap a, b;
+  float* c;     // [m, n]
+  int m, n, k;  // k is a multiple of 8
+};
+
 // Of tests/simt/kernels/boxes.h.
 inline constexpr int kMostBoxBytes = 32768;
 struct BoxArgs {

@@ -2,4 +2,5 @@
 #pragma once
 
 #include "tests/simt/kernels/boxes.h"
+#include "tests/simt/kernels/warpgroup_gemm.h"
 #include "tests/simt/kernels/wgmma_forms.h"
