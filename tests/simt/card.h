@@ -61,6 +61,7 @@ class SimtCard : public testing::Test {
     const cuda::Grid grid{.ctas = launch.ctas,
                           .threads = launch.threads,
                           .shared_bytes = static_cast<int>(launch.shared_bytes),
+                          .cluster = launch.cluster,
                           .cooperative = launch.cooperative};
     cuda::launch(cuda::find_kernel(*loaded.module, symbol.c_str(), grid.shared_bytes), grid, nullptr, make(at));
     cuda::synchronize(card, nullptr);

@@ -1,6 +1,7 @@
 // The text of the kernels, as the host's compiler takes it.
 #include "tests/simt/kernels/attend.h"
 #include "tests/simt/kernels/boxes.h"
+#include "tests/simt/kernels/cluster.h"
 #include "tests/simt/kernels/convert.h"
 #include "tests/simt/kernels/gemm.h"
 #include "tests/simt/kernels/instructions.h"

@@ -7,6 +7,7 @@
 #include "tests/simt/kernels/args.h"
 
 extern "C" void weft_boxes(weft::BoxArgs args);
+extern "C" void weft_cluster(weft::PersistentArgs args);
 extern "C" void weft_warpgroup_gemm(weft::WarpgroupGemmArgs args);
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
 
@@ -59,6 +60,19 @@ TEST_F(SimtHopper, ProductsOfWarpgroupsAreTheSameInEveryForm) {
         [&](const auto& at) {
           return WgmmaFormArgs{at(a.data()), at(b.data()), at(d.data())};
         });
+  }
+}
+
+TEST_F(SimtHopper, ClustersExchangeTheSame) {
+  for (const int cluster : {1, 2, 4, 8}) {
+    memory_ = {};
+    std::vector<unsigned> values(256 * 16);
+    for (unsigned& value : values) value = static_cast<unsigned>(random_());
+    const auto x = memory_.make("x", values), y = memory_.make<unsigned>("y", values.size());
+    compare(text::warpgroup, "weft_cluster", weft_cluster,
+            {.ctas = 16, .threads = 256, .shared_bytes = 2048, .cluster = cluster}, [&](const auto& at) {
+              return PersistentArgs{at(x.data()), at(y.data()), nullptr, nullptr};
+            });
   }
 }
 

@@ -8,7 +8,7 @@ namespace weft::cuda {
 struct Grid {
   int ctas = 1, threads = 32;
   int shared_bytes = 0;      // of a CTA
-  int cluster = 1;           // CTAs of a cluster; from compute capability 9.0 on
+  int cluster = 1;           // CTAs of a cluster, up to 8 that follow each other; from compute capability 9.0 on
   bool cooperative = false;  // all CTAs are resident at once, or the launch fails
   // Launched with programmatic dependent launch (sm_90 and up): it may begin while the kernel before it ends, and
   // itself calls wait_for_previous_kernel() (tile/cuda/ptx/dependent_launch.h).

@@ -10,7 +10,8 @@ void launch_with(const Kernel& kernel, const Grid& grid, api::Stream stream, con
   check(grid.cluster == 1 || is_hopper, ErrorCode::unsupported,
         "'{}': required clusters of CTAs, supported from compute capability 9.0 on, missing on cuda:{} ({}, {}.{})",
         kernel.name, card.index(), card.name(), card.capability_major(), card.capability_minor());
-  ensure(grid.ctas > 0 && grid.threads > 0 && grid.threads <= kernel.max_threads && grid.ctas % grid.cluster == 0,
+  ensure(grid.ctas > 0 && grid.threads > 0 && grid.threads <= kernel.max_threads && grid.cluster > 0 &&
+             grid.cluster <= 8 && grid.ctas % grid.cluster == 0,
          "'{}' cannot be launched as {} CTAs of {} threads in clusters of {}", kernel.name, grid.ctas, grid.threads,
          grid.cluster);
   ensure(grid.shared_bytes >= 0 && grid.shared_bytes <= kernel.most_shared_bytes,

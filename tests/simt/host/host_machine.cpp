@@ -101,6 +101,7 @@ class HostMachine : public cuda::Runtime {
              {.ctas = grid.ctas - host_absent_ctas,
               .threads = grid.threads,
               .shared_bytes = static_cast<size_t>(grid.shared_bytes),
+              .cluster = grid.cluster,
               .cooperative = grid.cooperative,
               .resident_ctas = host_multiprocessors},
              [&] { loaded.call(copy.data()); });

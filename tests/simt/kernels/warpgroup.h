@@ -2,5 +2,6 @@
 #pragma once
 
 #include "tests/simt/kernels/boxes.h"
+#include "tests/simt/kernels/cluster.h"
 #include "tests/simt/kernels/warpgroup_gemm.h"
 #include "tests/simt/kernels/wgmma_forms.h"

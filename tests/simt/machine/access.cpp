@@ -48,10 +48,7 @@ std::string Machine::place_of(const char* p, size_t bytes) const {
 
 bool Machine::may_access(const char* p, size_t bytes, Access access, std::string& why) const {
   if (shared_.contains(p)) {
-    const size_t at = static_cast<size_t>(p - shared_begin_);
-    why = "out of bounds";
-    return at / shared_stride_ == static_cast<size_t>(current_->cta) &&
-           at % shared_stride_ + bytes <= launch_.shared_bytes;
+    return may_access_shared(p, bytes, why);
   }
   for (const Memory::Buffer& buffer : memory_.buffers())
     if (p >= buffer.begin && p + bytes <= buffer.begin + buffer.bytes) return true;
@@ -76,6 +73,7 @@ void Machine::access(const void* address, size_t bytes, Access access, const voi
 void Machine::check(const char* p, size_t bytes, Access access, Proxy proxy, const char* verb, const void* pc) {
   std::string why;
   if (!may_access(p, bytes, access, why)) fault(fmt::format("{} {}: {}", verb, place_of(p, bytes), why), pc);
+  if (launch_.cluster > 1) note_access_of_another(p, pc);
   check_order(p, bytes, access, proxy, verb, pc);
 }
 
@@ -166,7 +164,7 @@ void Machine::copy_async(void* shared, const void* global, int bytes, const void
   require_aligned(to, 16, "copies to", pc);
   require_aligned(from, 16, "copies from", pc);
   if (bytes < 0 || bytes > 16) fault(fmt::format("copies {} bytes by cp.async; allowed are 0 to 16", bytes), pc);
-  if (!shared_.contains(to)) fault(fmt::format("copies to {}: not shared memory", place_of(to, 16)), pc);
+  require_own_shared(to, 16, "copies to", pc);
   if (bytes > 0 && shared_.contains(from))
     fault(fmt::format("copies from {}: not global memory", place_of(from, 16)), pc);
   access(from, static_cast<size_t>(bytes), Access::read, pc);

@@ -15,7 +15,7 @@ void Machine::bulk_copy(void* shared, const void* global, unsigned bytes, const 
   require_aligned(from, 16, "copies from", pc);
   if (bytes == 0 || bytes % 16 != 0)
     fault(fmt::format("copies {} bytes by bulk_copy; allowed are multiples of 16", bytes), pc);
-  if (!shared_.contains(to)) fault(fmt::format("copies to {}: not shared memory", place_of(to, bytes)), pc);
+  require_own_shared(to, bytes, "copies to", pc);
   if (!global_.contains(from)) fault(fmt::format("copies from {}: not global memory", place_of(from, bytes)), pc);
   start_copy({{{to, from, bytes}}, bytes, -1, current_->id, pc, current_->clock}, mbarrier_place, pc);
 }
@@ -91,7 +91,7 @@ void Machine::bulk_store(void* global, const void* shared, unsigned bytes, const
   if (bytes == 0 || bytes % 16 != 0)
     fault(fmt::format("stores {} bytes by bulk_store; allowed are multiples of 16", bytes), pc);
   if (!global_.contains(to)) fault(fmt::format("stores to {}: not global memory", place_of(to, bytes)), pc);
-  if (!shared_.contains(from)) fault(fmt::format("stores from {}: not shared memory", place_of(from, bytes)), pc);
+  require_own_shared(from, bytes, "stores from", pc);
   start_store({{to, from, bytes}}, pc);
 }
 

@@ -86,6 +86,12 @@ int cta_index() { return machine().current().cta; }
 int num_ctas() { return machine().launch().ctas; }
 unsigned char* shared_memory() { return reinterpret_cast<unsigned char*>(machine().cta().shared); }
 
+int cluster_rank() { return machine().current().cta % machine().launch().cluster; }
+int cluster_size() { return machine().launch().cluster; }
+void cluster_arrive() { machine().arrive_at_cluster(WEFT_CALLER); }
+void cluster_wait() { machine().wait_for_cluster(WEFT_CALLER); }
+const void* cluster_shared(const void* own, int rank) { return machine().shared_of_rank(own, rank, WEFT_CALLER); }
+
 void cta_sync() { machine().barrier(0, num_threads(), true, true, "cta_sync", WEFT_CALLER); }
 void trap() { machine().fault("traps", WEFT_CALLER); }
 void named_sync(int id, int threads) { machine().barrier(id, threads, true, false, "named_sync", WEFT_CALLER); }
@@ -117,6 +123,7 @@ unsigned ballot(bool condition) {
 
 void ldmatrix_x4(unsigned* r, const void* row, bool transposed) {
   machine().require_aligned(row, 16, "loads a matrix's row from", WEFT_CALLER);
+  machine().require_own_shared(row, 16, "loads a matrix's row from", WEFT_CALLER);
   machine().access(row, 16, Access::read, WEFT_CALLER);
   machine().access(r, 16, Access::write, WEFT_CALLER);
   Matrices own{r, static_cast<const unsigned char*>(row)};

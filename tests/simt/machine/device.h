@@ -13,6 +13,12 @@ int cta_index();
 int num_ctas();
 unsigned char* shared_memory();
 
+int cluster_rank();
+int cluster_size();
+void cluster_arrive();
+void cluster_wait();
+const void* cluster_shared(const void* own, int rank);
+
 void cta_sync();
 void trap();  // a fault
 void named_sync(int id, int threads);

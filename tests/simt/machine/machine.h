@@ -83,6 +83,7 @@ enum class Order { up, down, random };
 struct Launch {
   int ctas = 1, threads = 32;  // a multiple of 32
   size_t shared_bytes = 0;
+  int cluster = 1;  // CTAs of one, that follow each other
   Order order = Order::up;
   uint64_t seed = 1;         // of Order::random
   bool cooperative = false;  // all CTAs are resident at once, or the launch is refused

@@ -30,7 +30,7 @@ std::string Machine::missing_of(const Mbarrier& mbarrier) const {
 void Machine::init_mbarrier(const void* address, unsigned arrivals, const void* pc) {
   const char* p = static_cast<const char*>(address);
   require_aligned(p, 8, "initialises an mbarrier at", pc);
-  if (!shared_.contains(p)) fault(fmt::format("initialises an mbarrier at {}: not shared memory", place_of(p, 8)), pc);
+  require_own_shared(p, 8, "initialises an mbarrier at", pc);
   if (arrivals < 1 || arrivals > kMost)
     fault(fmt::format("initialises an mbarrier for {} arrivals; allowed are 1 to {}", arrivals, kMost), pc);
   if (const auto found = mbarriers_.find(p); found != mbarriers_.end())

@@ -52,7 +52,11 @@ Machine::Machine(Memory& memory, const Launch& launch, const std::function<void(
   if (launch.cooperative && launch.resident_ctas > 0 && launch.ctas > launch.resident_ctas)
     throw std::invalid_argument(fmt::format("a cooperative launch of {} CTAs, of which {} are resident at once",
                                             launch.ctas, launch.resident_ctas));
+  if (launch.cluster < 1 || launch.cluster > 8 || launch.ctas % launch.cluster != 0)
+    throw std::invalid_argument(fmt::format(
+        "a launch of {} CTAs in clusters of {}; allowed are 1 to 8 that divide them", launch.ctas, launch.cluster));
   const size_t num_threads = static_cast<size_t>(launch.ctas * launch.threads);
+  clusters_.resize(static_cast<size_t>(launch.ctas / launch.cluster), {.alive = launch.cluster * launch.threads});
   num_who_ = num_threads;
   const int registers = launch.registers > 0 ? launch.registers : std::min(kRegisters / launch.threads / 8 * 8, 256);
   stacks_bytes_ = num_threads * kStack;
@@ -134,21 +138,32 @@ void Machine::run() {
   if (!fault_.empty()) throw Fault(fault_);
 }
 
-// A cooperative launch has all its CTAs resident; of another one those of the card, and the next begins where one ends.
+// A cooperative launch has all its CTAs resident; of another one those of the card, and the next cluster, which is a CTA
+// or several, begins where as many have ended.
 void Machine::begin_ctas(std::mt19937_64& random) {
-  waiting_ctas_.resize(ctas_.size());
-  std::iota(waiting_ctas_.begin(), waiting_ctas_.end(), 0);
-  if (launch_.order == Order::up) std::reverse(waiting_ctas_.begin(), waiting_ctas_.end());
-  if (launch_.order == Order::random) std::shuffle(waiting_ctas_.begin(), waiting_ctas_.end(), random);
-  const size_t resident = launch_.resident_ctas > 0 ? static_cast<size_t>(launch_.resident_ctas) : ctas_.size();
-  for (size_t i = 0; i < std::min(resident, ctas_.size()); ++i) {
-    ctas_[static_cast<size_t>(waiting_ctas_.back())].has_begun = true;
-    waiting_ctas_.pop_back();
+  waiting_clusters_.resize(clusters_.size());
+  std::iota(waiting_clusters_.begin(), waiting_clusters_.end(), 0);
+  if (launch_.order == Order::up) std::reverse(waiting_clusters_.begin(), waiting_clusters_.end());
+  if (launch_.order == Order::random) std::shuffle(waiting_clusters_.begin(), waiting_clusters_.end(), random);
+  free_ctas_ = launch_.resident_ctas > 0 ? launch_.resident_ctas : launch_.ctas;
+  begin_clusters();
+}
+
+void Machine::begin_clusters() {
+  for (; free_ctas_ >= launch_.cluster && !waiting_clusters_.empty(); free_ctas_ -= launch_.cluster) {
+    for (int rank = 0; rank < launch_.cluster; ++rank)
+      ctas_[static_cast<size_t>(waiting_clusters_.back() * launch_.cluster + rank)].has_begun = true;
+    waiting_clusters_.pop_back();
   }
 }
 
 void Machine::end_thread(const Thread& thread) {
+  Cluster& cluster = cluster_of(thread);
+  --cluster.alive;
+  if (thread.arrival.is_open && thread.arrival.phase == cluster.phase) --cluster.arrived;
+  end_cluster_phase(cluster);
   if (--ctas_[static_cast<size_t>(thread.cta)].threads_left > 0) return;
+  check_accesses_of_others(thread);
   for (const auto& [place_of_mbarrier, mbarrier] : mbarriers_)
     if (mbarrier.cta == thread.cta && !mbarrier.copies.empty()) {
       const BulkCopy& copy = mbarrier.copies.front();
@@ -157,9 +172,8 @@ void Machine::end_thread(const Thread& thread) {
           name_of(copy.thread), place(copy.pc), mbarrier.phase, text_of(mbarrier));
       return;
     }
-  if (waiting_ctas_.empty()) return;
-  ctas_[static_cast<size_t>(waiting_ctas_.back())].has_begun = true;
-  waiting_ctas_.pop_back();
+  ++free_ctas_;
+  begin_clusters();
 }
 
 void Machine::yield() { scheduler_ = context::jump_fcontext(scheduler_, nullptr).fctx; }
@@ -220,6 +234,10 @@ std::string Machine::who_waits() const {
     if (thread.mbarrier != nullptr)
       what = fmt::format(" for phase {} of {}: {}", thread.mbarrier->phase, text_of(*thread.mbarrier),
                          missing_of(*thread.mbarrier));
+    if (thread.arrival.is_open && std::strcmp(thread.waits_for, "cluster_wait") == 0) {
+      const Cluster& cluster = clusters_[static_cast<size_t>(thread.cta / launch_.cluster)];
+      what = fmt::format(" for {} threads of its cluster to arrive", cluster.alive - cluster.arrived);
+    }
     const Cta& cta = ctas_[static_cast<size_t>(thread.cta)];
     if (const Warpgroup& group = cta.warpgroups[static_cast<size_t>(thread.index / 128)]; group.wanted != 0)
       what = fmt::format(" for {} registers a thread more, of which {} are free", group.wanted - group.registers,
@@ -227,9 +245,9 @@ std::string Machine::who_waits() const {
     waiting.add(fmt::format("wait in {} at {}", thread.waits_for, place(thread.waits_at)), what, name_of(thread));
   }
   std::string text = waiting.text() + fmt::format(" {} have ended", done);
-  if (!waiting_ctas_.empty())
+  if (!waiting_clusters_.empty())
     text += fmt::format("; {} CTAs have not begun, as no more than {} are resident and none of them ends",
-                        waiting_ctas_.size(), launch_.resident_ctas);
+                        waiting_clusters_.size() * static_cast<size_t>(launch_.cluster), launch_.resident_ctas);
   return text;
 }
 

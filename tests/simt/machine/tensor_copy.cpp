@@ -56,8 +56,7 @@ void Machine::check_box(const abi::TensorMap& map, std::span<const int> at, cons
   const auto bytes = static_cast<size_t>(layout.box_bytes());
   if (static_cast<size_t>(layout.dims) != at.size())
     fault(fmt::format("{} a box of a tensor of {} dimensions by {} coordinates", verb, layout.dims, at.size()), pc);
-  if (!shared_.contains(shared))
-    fault(fmt::format("{} a box in {}: not shared memory", verb, place_of(shared, bytes)), pc);
+  require_own_shared(shared, bytes, verb, pc);
   const int alignment = abi::alignment_of(layout.swizzle);
   if (reinterpret_cast<uintptr_t>(shared) % static_cast<uintptr_t>(alignment) != 0)
     fault(fmt::format("{} a box with rows of {} bytes in {}: not aligned to {} bytes", verb, layout.row_bytes(),

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/simt/machine/atomic.h"
+#include "tests/simt/machine/cluster.h"
 #include "tests/simt/machine/device.h"
 #include "tests/simt/machine/machine.h"
 #include "tests/simt/machine/mbarrier.h"
@@ -60,6 +61,7 @@ struct Thread {
   std::vector<BulkStore> open_stores = {};    // the same of bulk stores
   std::deque<std::vector<BulkStore>> store_groups = {};
   Products products = {};
+  ClusterArrival arrival = {};
 };
 
 struct Barrier {
@@ -96,6 +98,7 @@ struct Cta {
   std::vector<Barrier> barriers = std::vector<Barrier>(16);
   std::vector<Warp> warps = {};
   std::vector<Warpgroup> warpgroups = {};
+  std::map<int, Event> accesses = {};  // the last one of each thread of another CTA
 };
 
 class Machine {
@@ -152,6 +155,11 @@ class Machine {
   void commit_stores();
   void wait_stores(size_t pending, bool written, const void* pc);
 
+  void arrive_at_cluster(const void* pc);
+  void wait_for_cluster(const void* pc);
+  const void* shared_of_rank(const void* own, int rank, const void* pc);
+  void require_own_shared(const void* p, size_t bytes, const char* verb, const void* pc);
+
   void wgmma(const ProductCall& call, const void* pc);
   void fence_products(const void* pc);
   void commit_products(const void* pc);
@@ -193,6 +201,13 @@ class Machine {
   void land(BulkStore& store, const void* pc);
   void check_end(const Thread& thread);
 
+  Cluster& cluster_of(const Thread& thread);
+  void end_cluster_phase(Cluster& cluster);
+  int owner_of(const char* shared) const;
+  bool may_access_shared(const char* p, size_t bytes, std::string& why) const;
+  void note_access_of_another(const char* p, const void* pc);
+  void check_accesses_of_others(const Thread& last);
+
   Warpgroup& warpgroup_of(const Thread& thread);
   std::string writer_of(const Event& write) const;
   void check_descriptor(const Matrix& matrix, const char* name, int mn, const void* pc);
@@ -205,6 +220,7 @@ class Machine {
   void land(const WarpgroupProduct& product, uint16_t who, const void* pc);
 
   void begin_ctas(std::mt19937_64& random);
+  void begin_clusters();
   void end_thread(const Thread& thread);
   void hand_out_registers(Cta& cta);
   uint16_t new_who(const char* verb, const void* pc);
@@ -217,7 +233,9 @@ class Machine {
   const std::function<void()>& kernel_;
   std::vector<Thread> threads_;
   std::vector<Cta> ctas_;
-  std::vector<int> waiting_ctas_;  // that have not begun, the next one last
+  std::vector<Cluster> clusters_;
+  std::vector<int> waiting_clusters_;  // that have not begun, the next one last
+  int free_ctas_ = 0;                  // that may be resident beside those that are
   std::unordered_map<const void*, Atomic> atomics_;
   std::map<const char*, Mbarrier> mbarriers_;
   size_t num_who_ = 0;  // threads, and mbarriers there have been

@@ -88,8 +88,9 @@ void Machine::check_descriptor(const Matrix& matrix, const char* name, int mn, c
   const auto bytes = static_cast<size_t>(matrix.tile_bytes);
   const int span = span_of(matrix);
   std::string why;
-  if (!shared_.contains(tile) || !may_access(tile, bytes, Access::read, why))
-    fault(fmt::format("multiplies {}, a tile at {}: not shared memory of its CTA", name, place_of(tile, bytes)), pc);
+  require_own_shared(tile, bytes, "multiplies", pc);
+  if (!may_access(tile, bytes, Access::read, why))
+    fault(fmt::format("multiplies {}, a tile at {}: {}", name, place_of(tile, bytes), why), pc);
   if (reinterpret_cast<uintptr_t>(tile) % static_cast<uintptr_t>(8 * span) != 0)
     fault(fmt::format("multiplies {}, a tile at {}: tiles with panels of {} bytes begin at multiples of {}", name,
                       place_of(tile, bytes), span, 8 * span),
