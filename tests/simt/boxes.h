@@ -52,6 +52,16 @@ inline abi::TensorLayout layout_of(void* data, int rows, int columns, const abi:
   return made;
 }
 
+// The same of a tile of several panels, which is one box: the third dimension counts panels.
+inline abi::TensorLayout panels_of(void* data, int rows, int columns, const abi::MatrixTile& tile) {
+  abi::TensorLayout made = layout_of(data, rows, columns, tile);
+  made.dims = 3, made.sizes[0] = static_cast<unsigned long long>(tile.panel_columns());
+  made.sizes[2] = static_cast<unsigned long long>(columns / tile.panel_columns());
+  made.strides[2] = static_cast<unsigned long long>(tile.span());
+  made.box[0] = tile.panel_columns(), made.box[2] = tile.panels();
+  return made;
+}
+
 using enum abi::Swizzle;
 inline const BoxCase kBoxCases[] = {
     {"a run", 1, 4, {100}, 0, {64}, none, {20}, {36}},

@@ -11,6 +11,7 @@
 #include "tests/simt/machine/device.h"
 #include "tests/simt/machine/machine.h"
 
+extern "C" void weft_warpgroup_attend(weft::WarpgroupAttendArgs args);
 extern "C" void weft_warpgroup_gemm(weft::WarpgroupGemmArgs args);
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
 
@@ -97,6 +98,66 @@ TEST_P(SimtWarpgroupGemm, IsTheProduct) {
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, SimtWarpgroupGemm,
                          testing::Values(GemmShape{64, 128, 128}, GemmShape{64, 128, 320}, GemmShape{70, 136, 72}));
+
+struct AttendShape {
+  int num_queries, n;
+  bool causal;
+};
+class SimtWarpgroupAttend : public testing::TestWithParam<AttendShape> {};
+
+// Against fp64. Products of the halves are exact; probabilities are rounded to 2^-8 of themselves.
+TEST_P(SimtWarpgroupAttend, IsSoftmaxOfProducts) {
+  const auto [num_queries, n, causal] = GetParam();
+  const int dim = 128;
+  std::mt19937 random(20261127);
+  std::normal_distribution<float> normal;
+  const auto matrix = [&](int rows) {
+    std::vector<unsigned short> bits(static_cast<size_t>(rows * dim));
+    for (unsigned short& b : bits) b = static_cast<unsigned short>(std::bit_cast<unsigned>(normal(random)) >> 16);
+    return bits;
+  };
+  const auto value = [](unsigned short bits) {
+    return static_cast<double>(std::bit_cast<float>(static_cast<unsigned>(bits) << 16));
+  };
+  const auto q = matrix(num_queries), k = matrix(n), v = matrix(n);
+  Memory memory;
+  const auto o = memory.make<float>("o", q.size()), lse = memory.make<float>("lse", static_cast<size_t>(num_queries));
+  WarpgroupAttendArgs args = {};
+  args.q.layout = panels_of(memory.make("q", q).data(), num_queries, dim, kAttendTile);
+  args.k.layout = panels_of(memory.make("k", k).data(), n, dim, kAttendTile);
+  args.v.layout = panels_of(memory.make("v", v).data(), n, dim, kAttendTile);
+  args.o = o.data(), args.lse = lse.data(), args.num_queries = num_queries, args.n = n, args.causal = causal;
+  args.sm_scale = 0.0883883f;
+  run_in_all_orders(memory, {.ctas = (num_queries + 127) / 128, .threads = 384, .shared_bytes = kWarpgroupAttendShared},
+                    [&] { weft_warpgroup_attend(args); });
+  for (int i = 0; i < num_queries; ++i) {
+    std::vector<double> sum(dim), size(dim);
+    double total = 0;
+    for (int j = 0; j < n && (!causal || j <= i + n - num_queries); ++j) {
+      double s = 0;
+      for (int d = 0; d < dim; ++d)
+        s += value(q[static_cast<size_t>(i * dim + d)]) * value(k[static_cast<size_t>(j * dim + d)]);
+      const double probability = std::exp(static_cast<double>(args.sm_scale) * s);
+      total += probability;
+      for (size_t d = 0; d < dim; ++d) {
+        const double term = probability * value(v[static_cast<size_t>(j * dim) + d]);
+        sum[d] += term, size[d] += std::fabs(term);
+      }
+    }
+    if (total == 0)
+      EXPECT_EQ(lse[static_cast<size_t>(i)], -INFINITY);
+    else
+      EXPECT_NEAR(lse[static_cast<size_t>(i)], std::log(total), 1e-5) << i;
+    for (size_t d = 0; d < dim; ++d) {
+      const double expected = total == 0 ? 0 : sum[d] / total,
+                   bound = total == 0 ? 0 : (std::ldexp(1.0, -8) + 1e-5) * size[d] / total;
+      ASSERT_NEAR(o[static_cast<size_t>(i * dim) + d], expected, bound) << i << ", " << d;
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, SimtWarpgroupAttend,
+                         testing::Values(AttendShape{128, 256, false}, AttendShape{200, 500, true},
+                                         AttendShape{130, 20, true}));
 
 }  // namespace
 }  // namespace weft::simt

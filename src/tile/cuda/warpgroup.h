@@ -9,7 +9,7 @@
 //   ptx::wgmma_wait<0>(scores);
 #pragma once
 
-#include "tile/cuda/element.h"
+#include "tile/cuda/convert.h"
 #include "tile/cuda/ptx/wgmma.h"
 
 namespace weft::tile {
@@ -47,6 +47,13 @@ struct WarpgroupProduct<fp16> {
 template <class T, int n, class A, class B>
 WEFT_INLINE void multiply_async(float (&d)[n], const A& a, const B& b, bool accumulates) {
   WarpgroupProduct<T>::run(d, a, b, accumulates);
+}
+
+// A product's registers as A of the next one: columns become steps of k.
+template <class T, int n>
+WEFT_INLINE void pack_a(u32 (&a)[n / 8][4], const float (&d)[n]) {
+  WEFT_UNROLL
+  for (int i = 0; i < n / 2; ++i) a[i / 4][i % 4] = pack<T>(d[2 * i], d[2 * i + 1]);
 }
 
 // Where register r of a thread's part of a product lies.

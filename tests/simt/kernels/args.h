@@ -163,6 +163,18 @@ struct WarpgroupGemmArgs {
   int m, n, k;  // k is a multiple of 8
 };
 
+// Of tests/simt/kernels/warpgroup_attend.h.
+inline constexpr abi::MatrixTile kAttendTile = {128, 128, abi::Swizzle::bytes_128};
+inline constexpr int kWarpgroupAttendShared = 5 * kAttendTile.bytes() + 9 * 8;
+struct WarpgroupAttendArgs {
+  abi::TensorMap q, k, v;  // [num_queries, 128], [n, 128] in boxes of kAttendTile: (64, rows, 2 panels)
+  float* o;                // [num_queries, 128]
+  float* lse;              // [num_queries]
+  int num_queries, n;
+  bool causal;  // query i sees key j iff j <= i + n - num_queries
+  float sm_scale;
+};
+
 // Of tests/simt/kernels/boxes.h.
 inline constexpr int kMostBoxBytes = 32768;
 struct BoxArgs {

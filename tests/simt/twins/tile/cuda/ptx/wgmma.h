@@ -33,6 +33,8 @@ WEFT_INLINE void hold_registers(u32 (&)[4]) {}
 template <int n, class T, int m>
 WEFT_INLINE void hold_registers(T (&)[m][n]) {}
 
+WEFT_INLINE void finish_before_waiting(float) {}
+
 template <class... Registers>
 WEFT_INLINE void wgmma_fence(Registers&...) {
   simt::wgmma_fence();
