@@ -12,7 +12,8 @@ namespace weft::simt {
 // the twins, whichever program asks. Null where it does not compile: `error` is the compiler's first one. Thread-safe.
 void* compile(const std::string& source, std::string_view read, std::string& error);
 
-// What is compiled from now on has one place of a header changed, `file` from src/ on; without a file nothing is.
+// What is compiled from now on has one place of a header changed, `file` from src/ on, or of a test's from the top on;
+// without a file nothing is.
 struct Breakage {
   std::string file, from, to;
 };

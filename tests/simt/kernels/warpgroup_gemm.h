@@ -1,5 +1,5 @@
-// A product of bf16 matrices by warpgroups: tiles of 64 x 128, K in steps of 64 through two stages, which one warp fills
-// by boxes of tensors while a warpgroup multiplies. What lies beyond m, n and k comes as zeros.
+// A product of bf16 matrices by warpgroups: tiles of 64 x 128, K in steps of 64 through two stages, which one warp
+// fills by boxes of tensors while a warpgroup multiplies. What lies beyond m, n and k comes as zeros.
 #pragma once
 
 #include "tests/simt/kernels/args.h"

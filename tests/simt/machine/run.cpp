@@ -138,8 +138,8 @@ void Machine::run() {
   if (!fault_.empty()) throw Fault(fault_);
 }
 
-// A cooperative launch has all its CTAs resident; of another one those of the card, and the next cluster, which is a CTA
-// or several, begins where as many have ended.
+// A cooperative launch has all its CTAs resident; of another one those of the card, and the next cluster, which is a
+// CTA or several, begins where as many have ended.
 void Machine::begin_ctas(std::mt19937_64& random) {
   waiting_clusters_.resize(clusters_.size());
   std::iota(waiting_clusters_.begin(), waiting_clusters_.end(), 0);
