@@ -3,9 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
+#include "attention/fields.h"
 #include "attention/plan/planner.h"
 #include "attention/spec.h"
 #include "base/check.h"
@@ -38,16 +41,21 @@ struct KernelQuery {
   }
   // Cheap, not perfect: few other specs share it.
   size_t hash() const {
-    size_t hash = std::hash<std::string_view>()(spec.variant.name) ^ spec.variant.text.size() * 0x9e3779b97f4a7c15ull;
-    for (const int field :
-         {static_cast<int>(spec.q_dtype), static_cast<int>(spec.kv_dtype), static_cast<int>(spec.o_dtype),
-          spec.compute ? static_cast<int>(*spec.compute) : -1, spec.head_dim_qk, spec.head_dim_vo,
-          static_cast<int>(spec.kv_form), static_cast<int>(spec.layout), static_cast<int>(spec.mask),
-          static_cast<int>(spec.sliding_window), static_cast<int>(spec.kv_scales), spec.kv_scale_group, spec.page_size,
-          spec.loader ? static_cast<int>(*spec.loader) : -1})
-      hash = (hash ^ static_cast<size_t>(field)) * 0x100000001b3ull;
-    return hash ^ std::hash<std::string_view>()(target);
+    size_t hash = std::hash<std::string_view>()(target);
+    for_each_field(spec, [&](std::string_view, const auto& field) { hash = (hash ^ mix(field)) * 0x100000001b3ull; });
+    return hash;
   }
+
+ private:
+  static size_t mix(const Variant& variant) {
+    return std::hash<std::string_view>()(variant.name) ^ variant.text.size() * 0x9e3779b97f4a7c15ull;
+  }
+  template <class T>
+  static size_t mix(const std::optional<T>& field) {
+    return field ? mix(*field) : ~size_t{0};
+  }
+  template <class T>
+  requires(std::is_enum_v<T> || std::is_integral_v<T>) static size_t mix(T field) { return static_cast<size_t>(field); }
 };
 using Kernels = OnceMap<KernelKey, std::shared_ptr<const AttentionKernel::Impl>>;
 

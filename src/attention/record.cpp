@@ -11,8 +11,10 @@
 #include <iterator>
 #include <optional>
 #include <system_error>
+#include <type_traits>
 #include <vector>
 
+#include "attention/fields.h"
 #include "base/check.h"
 #include "base/env.h"
 
@@ -113,41 +115,33 @@ std::string array(const List& list, const Item& item) {
   return out += ']';
 }
 
-std::string bound_json(const Bound& b) {
-  return fmt::format(R"({{"q_pos":{},"kv_len":{},"constant":{},"scalar":{},"scalar_sign":{}}})", b.q_pos, b.kv_len,
-                     b.constant, json_text(b.scalar), b.scalar_sign);
-}
-
-std::string variant_json(const Variant& v) {
-  const auto scalar = [](const ScalarDecl& s) {
-    return fmt::format(R"({{"name":{},"kind":"{}","default":{}}})", json_text(s.name), to_string(s.kind),
-                       s.default_value ? number(*s.default_value) : "null");
-  };
-  const auto tensor = [](const TensorDecl& t) {
-    return fmt::format(R"({{"name":{},"dtype":"{}","rank":{}}})", json_text(t.name), to_string(t.dtype), t.rank);
-  };
-  const auto interval = [](const Interval& i) {
-    return fmt::format(R"({{"lower":{},"upper":{}}})", array(i.lower, bound_json), array(i.upper, bound_json));
-  };
-  return fmt::format(R"({{"name":{},"text":{},"use_softmax":{},"scalars":{},"tensors":{},"intervals":{}}})",
-                     json_text(v.name), json_text(v.text), v.use_softmax, array(v.scalars, scalar),
-                     array(v.tensors, tensor), array(v.intervals, interval));
-}
-
-std::string spec_json(const AttentionSpec& s) {
-  return fmt::format(
-      R"({{"q_dtype":"{}","kv_dtype":"{}","o_dtype":"{}","compute":{},"head_dim_qk":{},"head_dim_vo":{},)"
-      R"("kv_form":"{}","layout":"{}","mask":"{}","sliding_window":{},"kv_scales":"{}","kv_scale_group":{},)"
-      R"("variant":{}}})",
-      to_string(s.q_dtype), to_string(s.kv_dtype), to_string(s.o_dtype),
-      s.compute ? json_text(to_string(*s.compute)) : "null", s.head_dim_qk, s.head_dim_vo, to_string(s.kv_form),
-      to_string(s.layout), to_string(s.mask), s.sliding_window, to_string(s.kv_scales), s.kv_scale_group,
-      variant_json(s.variant));
+template <class T>
+std::string json_of(const T& value) {
+  if constexpr (std::is_integral_v<T>) {
+    return fmt::format("{}", value);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return number(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return json_text(to_string(value));
+  } else if constexpr (is_optional<T>) {
+    return value ? json_of(*value) : "null";
+  } else if constexpr (HasFields<T>) {
+    std::string out = "{";
+    for_each_field(value, [&](std::string_view name, const auto& field) {
+      if (out.size() > 1) out += ',';
+      out += json_text(name) + ':' + json_of(field);
+    });
+    return out + '}';
+  } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return json_text(value);
+  } else {
+    return array(value, [](const auto& item) { return json_of(item); });
+  }
 }
 
 std::string tensor_json(std::string_view name, const TensorView& t) {
   return fmt::format(R"({{"name":{},"dtype":"{}","shape":{}}})", json_text(name), to_string(t.dtype()),
-                     array(t.shape(), [](int64_t n) { return fmt::format("{}", n); }));
+                     json_of(t.shape()));
 }
 
 struct Named {
@@ -155,32 +149,27 @@ struct Named {
   TensorView tensor;
 };
 
-std::vector<Named> inputs_of(const AttentionTensors& tensors) {
-  std::vector<Named> all{{"q", tensors.q}, {"k", tensors.kv.k}};
-  if (tensors.kv.v) all.push_back({"v", tensors.kv.v});  // not beside a latent cache of one tensor
-  if (tensors.kv.k_scale) all.insert(all.end(), {{"k_scale", tensors.kv.k_scale}, {"v_scale", tensors.kv.v_scale}});
-  for (const TensorArg& arg : tensors.tensors) all.push_back({"tensor." + arg.name, arg.value});
-  return all;
-}
-
-std::vector<Named> outputs_of(const AttentionTensors& tensors) {
-  std::vector<Named> all{{"o", tensors.o}};
-  if (tensors.lse) all.push_back({"lse", tensors.lse});
+// Those that are given.
+std::vector<Named> tensors_of(const AttentionTensors& tensors, TensorUse asked) {
+  std::vector<Named> all;
+  for_each_tensor(tensors, [&](std::string_view name, const TensorView& tensor, TensorUse use) {
+    if (use == asked && tensor) all.push_back({std::string(name), tensor});
+  });
+  if (asked == TensorUse::read)
+    for (const TensorArg& arg : tensors.tensors) all.push_back({"tensor." + arg.name, arg.value});
   return all;
 }
 
 std::string call_json(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const AttentionTensors& tensors,
                       float sm_scale) {
-  const auto scalar = [](const ScalarArg& s) {
-    return fmt::format(R"({{"name":{},"value":{}}})", json_text(s.name), number(s.value));
-  };
   const auto tensor = [](const Named& t) { return tensor_json(t.name, t.tensor); };
-  return fmt::format(R"({{"version":1,"isa":"{}","sm_scale":{},"spec":{},"plan_scalars":{},"scalars":{},"inputs":{},)"
+  return fmt::format(R"({{"version":2,"isa":"{}","sm_scale":{},"spec":{},"plan_scalars":{},"scalars":{},"inputs":{},)"
                      R"("outputs":{}}})"
                      "\n",
-                     kernel.target, number(sm_scale), spec_json(kernel.spec),
-                     array(plan_scalars(kernel.traits.intervals, plan), scalar), array(tensors.scalars, scalar),
-                     array(inputs_of(tensors), tensor), array(outputs_of(tensors), tensor));
+                     kernel.target, number(sm_scale), json_of(kernel.spec),
+                     json_of(plan_scalars(kernel.traits.intervals, plan)), json_of(tensors.scalars),
+                     array(tensors_of(tensors, TensorUse::read), tensor),
+                     array(tensors_of(tensors, TensorUse::written), tensor));
 }
 
 }  // namespace
@@ -202,7 +191,8 @@ std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& wo
     File file(making / "plan.bin");
     reader.write(file, static_cast<const char*>(workspace.data()), plan.partial_data.offset);
     file.close();
-    for (const Named& input : inputs_of(tensors)) reader.write_tensor(making / (input.name + ".bin"), input.tensor);
+    for (const Named& input : tensors_of(tensors, TensorUse::read))
+      reader.write_tensor(making / (input.name + ".bin"), input.tensor);
     const std::string json = call_json(kernel, plan, tensors, sm_scale);
     File call(making / "call.json");
     call.write(json.data(), static_cast<int64_t>(json.size()));
@@ -221,7 +211,7 @@ std::string record_call(const AttentionKernel::Impl& kernel, const Workspace& wo
 void record_result(const std::string& folder, const AttentionKernel::Impl& kernel, const AttentionTensors& tensors,
                    Stream stream) {
   Reader reader(kernel, stream);
-  for (const Named& output : outputs_of(tensors))
+  for (const Named& output : tensors_of(tensors, TensorUse::written))
     reader.write_tensor(fs::path(folder) / (output.name + ".bin"), output.tensor);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/fields.h"
 #include "attention/kernel.h"
 #include "attention/plan/planner.h"
 #include "attention/record.h"
@@ -33,13 +34,11 @@ Element element_of(DType dtype) {
 // ---------------------------------------------------------------- checks
 
 void check_devices(const AttentionTensors& tensors, bool latent, Device device) {
-  const KvCache& kv = tensors.kv;
-  const std::pair<const char*, const TensorView&> all[] = {
-      {"q", tensors.q},        {latent ? "ckv" : "k", kv.k}, {latent ? "kpe" : "v", kv.v},
-      {"k_scale", kv.k_scale}, {"v_scale", kv.v_scale},      {"o", tensors.o},
-      {"lse", tensors.lse}};
-  for (const auto& [name, tensor] : all)
+  for_each_tensor(tensors, [&](std::string_view name, const TensorView& tensor, TensorUse) {
+    if (latent && name == "k") name = "ckv";
+    if (latent && name == "v") name = "kpe";
     if (tensor) check_on("", name, tensor.device(), device);
+  });
 }
 
 void check_tensor(const char* name, const TensorView& t, DType dtype, int rank, const char* form) {

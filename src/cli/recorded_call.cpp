@@ -8,7 +8,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <type_traits>
 
+#include "attention/fields.h"
 #include "attention/record.h"
 #include "base/check.h"
 #include "base/enum_names.h"
@@ -28,13 +30,6 @@ std::vector<char> read_file(const fs::path& path) {
   return bytes;
 }
 
-template <class Enum>
-Enum named(const json& name, std::string_view what) {
-  const std::optional<Enum> value = enum_from_string<Enum>(name.get<std::string>());
-  check(value.has_value(), ErrorCode::invalid_file, "call.json: {} '{}' is not known", what, name.get<std::string>());
-  return *value;
-}
-
 double number_of(const json& value) {
   if (value.is_number()) return value.get<double>();
   const auto text = value.get<std::string>();
@@ -44,14 +39,6 @@ double number_of(const json& value) {
   return text == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
 }
 
-Bound bound_of(const json& j) {
-  return {.q_pos = j.at("q_pos").get<bool>(),
-          .kv_len = j.at("kv_len").get<bool>(),
-          .constant = j.at("constant").get<int32_t>(),
-          .scalar = j.at("scalar").get<std::string>(),
-          .scalar_sign = j.at("scalar_sign").get<int>()};
-}
-
 template <class Item>
 auto list_of(const json& j, const Item& item) {
   std::vector<decltype(item(j))> list;
@@ -59,45 +46,38 @@ auto list_of(const json& j, const Item& item) {
   return list;
 }
 
-Variant variant_of(const json& j) {
-  Variant v;
-  v.name = j.at("name").get<std::string>();
-  v.text = j.at("text").get<std::string>();
-  v.use_softmax = j.at("use_softmax").get<bool>();
-  v.scalars = list_of(j.at("scalars"), [](const json& s) {
-    ScalarDecl scalar{.name = s.at("name").get<std::string>(), .kind = named<ScalarKind>(s.at("kind"), "scalar kind")};
-    if (!s.at("default").is_null()) scalar.default_value = number_of(s.at("default"));
-    return scalar;
-  });
-  v.tensors = list_of(j.at("tensors"), [](const json& t) {
-    return TensorDecl{t.at("name").get<std::string>(), dtype_from_string(t.at("dtype").get<std::string>()),
-                      t.at("rank").get<int>()};
-  });
-  v.intervals = list_of(j.at("intervals"), [](const json& i) {
-    return Interval{list_of(i.at("lower"), bound_of), list_of(i.at("upper"), bound_of)};
-  });
-  return v;
+template <class Enum>
+Enum enum_of(const json& j, std::string_view what) {
+  const auto name = j.get<std::string>();
+  if constexpr (std::is_same_v<Enum, DType>) {
+    return dtype_from_string(name);
+  } else {
+    const std::optional<Enum> value = enum_from_string<Enum>(name);
+    check(value.has_value(), ErrorCode::invalid_file, "call.json: {} '{}' is not known", what, name);
+    return *value;
+  }
 }
 
-AttentionSpec spec_of(const json& j) {
-  AttentionSpec s;
-  s.q_dtype = dtype_from_string(j.at("q_dtype").get<std::string>());
-  s.kv_dtype = dtype_from_string(j.at("kv_dtype").get<std::string>());
-  s.o_dtype = dtype_from_string(j.at("o_dtype").get<std::string>());
-  if (const json& compute = j.at("compute"); !compute.is_null())
-    s.compute = dtype_from_string(compute.get<std::string>());
-  s.head_dim_qk = j.at("head_dim_qk").get<int>();
-  s.head_dim_vo = j.at("head_dim_vo").get<int>();
-  s.kv_form = named<KvForm>(j.at("kv_form"), "kv_form");
-  s.layout = named<Layout>(j.at("layout"), "layout");
-  s.mask = named<Mask>(j.at("mask"), "mask");
-  s.sliding_window = j.at("sliding_window").get<bool>();
-  if (const auto scales = j.find("kv_scales"); scales != j.end()) {
-    s.kv_scales = named<KvScales>(*scales, "kv_scales");
-    s.kv_scale_group = j.at("kv_scale_group").get<int>();
+// What record.cpp makes of a T; `what` says which in messages.
+template <class T>
+T read(const json& j, std::string_view what) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(number_of(j));
+  } else if constexpr (std::is_enum_v<T>) {
+    return enum_of<T>(j, what);
+  } else if constexpr (is_optional<T>) {
+    return j.is_null() ? T() : T(read<typename T::value_type>(j, what));
+  } else if constexpr (HasFields<T>) {
+    T object;
+    for_each_field(object, [&](std::string_view name, auto& field) {
+      field = read<std::remove_reference_t<decltype(field)>>(j.at(name), name);
+    });
+    return object;
+  } else if constexpr (std::is_integral_v<T> || std::is_same_v<T, std::string>) {
+    return j.get<T>();
+  } else {
+    return list_of(j, [&](const json& item) { return read<typename T::value_type>(item, what); });
   }
-  s.variant = variant_of(j.at("variant"));
-  return s;
 }
 
 int64_t bytes_of(const RecordedTensor& t) {
@@ -156,8 +136,10 @@ const RecordedTensor& RecordedCall::input(std::string_view name) const {
   fail(ErrorCode::invalid_file, "call.json: input '{}' is missing", name);
 }
 
-bool RecordedCall::has_input(std::string_view name) const {
-  return std::any_of(inputs.begin(), inputs.end(), [&](const RecordedTensor& t) { return t.name == name; });
+bool RecordedCall::needs(std::string_view name) const {
+  if (name.ends_with("_scale")) return spec.kv_scales != KvScales::none;
+  const auto same = [&](const RecordedTensor& t) { return t.name == name; };
+  return name != "v" || spec.kv_form != KvForm::latent || std::any_of(inputs.begin(), inputs.end(), same);
 }
 
 const RecordedTensor* RecordedCall::output(std::string_view name) const {
@@ -169,13 +151,9 @@ const RecordedTensor* RecordedCall::output(std::string_view name) const {
 AttentionTensors RecordedCall::tensors() const {
   constexpr std::string_view kPrefix = "tensor.";
   AttentionTensors all;
-  all.q = input("q").view();
-  all.kv.k = input("k").view();
-  if (spec.kv_form != KvForm::latent || has_input("v")) all.kv.v = input("v").view();
-  if (spec.kv_scales != KvScales::none) {
-    all.kv.k_scale = input("k_scale").view();
-    all.kv.v_scale = input("v_scale").view();
-  }
+  for_each_tensor(all, [&](std::string_view name, TensorView& tensor, TensorUse use) {
+    if (use == TensorUse::read && needs(name)) tensor = input(name).view();
+  });
   all.sm_scale = sm_scale;
   all.scalars = scalars;
   for (const RecordedTensor& t : inputs)
@@ -187,15 +165,13 @@ RecordedCall read_recorded_call(const std::string& folder) {
   const std::vector<char> text = read_file(fs::path(folder) / "call.json");
   try {
     const json j = json::parse(text.begin(), text.end());
-    check(j.at("version").get<int>() == 1, ErrorCode::invalid_file, "call.json: version {}; this program reads 1",
+    check(j.at("version").get<int>() == 2, ErrorCode::invalid_file, "call.json: version {}; this program reads 2",
           j.at("version").get<int>());
     RecordedCall call;
     call.target = target_of(j.at("isa").get<std::string>());
     call.sm_scale = static_cast<float>(number_of(j.at("sm_scale")));
-    call.spec = spec_of(j.at("spec"));
-    call.scalars = list_of(j.at("scalars"), [](const json& s) {
-      return ScalarArg{s.at("name").get<std::string>(), number_of(s.at("value"))};
-    });
+    call.spec = read<AttentionSpec>(j.at("spec"), "spec");
+    call.scalars = read<std::vector<ScalarArg>>(j.at("scalars"), "scalars");
     call.inputs = list_of(j.at("inputs"), [&](const json& t) { return tensor_of(t, folder, true); });
     call.outputs = list_of(j.at("outputs"), [&](const json& t) { return tensor_of(t, folder, false); });
     call.plan = read_file(fs::path(folder) / "plan.bin");

@@ -31,7 +31,8 @@ struct RecordedCall {
   // Throws Error(invalid_file) when there is none of this name.
   const RecordedTensor& input(std::string_view name) const;
   const RecordedTensor* output(std::string_view name) const;  // null when there is none
-  bool has_input(std::string_view name) const;
+  // Whether run takes an input of this name.
+  bool needs(std::string_view name) const;
   // The arguments of run, o and lse missing.
   AttentionTensors tensors() const;
 };

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "attention/abi.h"
+#include "attention/fields.h"
 #include "tests/cli/program.h"
 #include "tests/support/temp_folder.h"
 #include "weft/attention.h"
@@ -169,6 +170,33 @@ TEST(Replay, GivesThePlanItsScalars) {
     EXPECT_EQ(recorded.at("plan_scalars").at(0).at("name"), scalars[0].name);
     EXPECT_EQ(recorded.at("plan_scalars").at(0).at("value"), scalars[0].value);
   }
+}
+
+TEST(Replay, KeepsEveryFieldOfASpec) {
+  own_calls();
+  const AttentionSpec spec{.head_dim_qk = 64, .head_dim_vo = 64, .page_size = 4};
+  const AttentionKernel kernel = build(spec, Device::cpu());
+  const std::vector<float> q(64, 1.f), cache(4 * 64, 1.f);
+  std::vector<float> o(64);
+  const std::vector<int32_t> qo_indptr{0, 1}, page_indptr{0, 1}, ids{0}, last{3};
+  const Plan plan = kernel.plan({.num_qo_heads = 1,
+                                 .num_kv_heads = 1,
+                                 .qo_indptr = qo_indptr,
+                                 .pages = {4, 1, page_indptr, ids, last},
+                                 .num_workers = 1});
+  Workspace workspace(Device::cpu(), plan.workspace_bytes());
+  const TensorView pages(cache.data(), DType::fp32, {1, 4, 1, 64});
+  kernel.run(plan,
+             {.q = TensorView(q.data(), DType::fp32, {1, 1, 64}),
+              .kv = {pages, pages},
+              .o = TensorView(o.data(), DType::fp32, {1, 1, 64})},
+             workspace);
+  const nlohmann::json recorded = nlohmann::json::parse(read(newest_call() / "call.json")).at("spec");
+  for_each_field(spec, [&](std::string_view name, const auto&) { EXPECT_TRUE(recorded.contains(name)) << name; });
+  EXPECT_EQ(recorded.at("page_size"), 4);
+  const Result result = run_weft({"replay", newest_call(), "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.last().at("recorded"), "same bits");
 }
 
 // A variant that computes something else in float than in double, at one key: a kernel's mistake, as seen from fp64.
