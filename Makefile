@@ -1,6 +1,7 @@
 # make             build/release/bin/weft and the libraries
 # make demo        fetches a small model and lets it answer: MODEL=path.gguf (or gemma3) and PROMPT="..." choose others
 # make serve       the same model, served on http://127.0.0.1:8080: PORT chooses another port
+# make python      the Python package, in build/release/python (docs/python.md)
 # make test        everything that needs no model: release suite, sanitizers, fuzzing, checks of the sources
 # make test-random the fast suite on random cases of a seed of its own: SEED=N gives the same ones again
 # make test-model  the tests that need the model; MODEL=gemma3: those with Gemma 3 besides
@@ -18,7 +19,7 @@ PORT ?= 8080
 MODEL ?=
 SEED ?=
 
-.PHONY: all demo serve test test-random test-model fuzz soak format install
+.PHONY: all demo serve python test test-random test-model fuzz soak format install
 all:
 	@tools/bootstrap.sh build
 	@tools/build_cli.sh
@@ -33,8 +34,12 @@ serve:
 	@tools/build_cli.sh
 	@model="$$(tools/fetch_model.sh "$(MODEL)")" && exec build/release/bin/weft serve "$$model" --port "$(PORT)"
 
+python:
+	@tools/bootstrap.sh build python
+	@tools/build_python.sh
+
 test:
-	@tools/bootstrap.sh build test
+	@tools/bootstrap.sh build python test
 	@tools/run_tests.sh
 
 test-random:

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing for what is asked: build, test, fetch, format.
+# Installs the Debian packages that are missing for what is asked: build, python, test, fetch, format.
 set -euo pipefail
 
 packages=()
 for purpose in "$@"; do
   case "$purpose" in
     build) packages+=(g++ cmake ninja-build pkg-config libfmt-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libedit-dev libboost1.81-dev) ;;
+    python) packages+=(python3-dev python3-numpy python3-pip) ;;
     test) packages+=(libgtest-dev librapidcheck-dev libboost-context1.81-dev binutils clang libclang-rt-14-dev clang-format python3 python3-pip) ;;
     fetch) packages+=(python3 python3-pip) ;;
     format) packages+=(clang-format) ;;
-    *) echo "bootstrap.sh: '$purpose' is none of build, test, fetch, format" >&2; exit 2 ;;
+    *) echo "bootstrap.sh: '$purpose' is none of build, python, test, fetch, format" >&2; exit 2 ;;
   esac
 done
 

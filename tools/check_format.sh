@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format" >&2; exit 1; }
-mapfile -t files < <(find include src tests examples bench -type f \( -name '*.h' -o -name '*.cpp' \) -not -path 'tests/data/*' | sort)
+mapfile -t files < <(find include src tests examples bench python -type f \( -name '*.h' -o -name '*.cpp' \) -not -path 'tests/data/*' | sort)
 if [[ "${1:-}" == --fix ]]; then
   clang-format -i "${files[@]}"
   exit 0

@@ -71,22 +71,23 @@ TensorView from_dlpack(const Tensor& t) {
                     std::to_string(t.dl_tensor.dtype.bits) + " bits in a byte each; required is two a byte: pack them");
     return from_dlpack(t.dl_tensor);
   } else {
-    using dlpack::check;
     using std::to_string;
-    check(t.dtype.lanes == 1, ErrorCode::invalid_dtype,
-          "lanes = ", to_string(t.dtype.lanes) + "; only 1 is allowed: give vector elements an axis of their own");
+    dlpack::check(t.dtype.lanes == 1, ErrorCode::invalid_dtype, "lanes = ",
+                  to_string(t.dtype.lanes) + "; only 1 is allowed: give vector elements an axis of their own");
     const dlpack::Type* type = nullptr;
     for (const dlpack::Type& known : dlpack::kTypes)
       if (type == nullptr && known.code == t.dtype.code && known.bits == t.dtype.bits) type = &known;
-    check(type != nullptr, ErrorCode::invalid_dtype, "type code ",
-          to_string(t.dtype.code) + " with " + to_string(t.dtype.bits) +
-              " bits; allowed are float 16/32/64, bfloat 16, float8 e4m3fn/e5m2, int 4/8/32/64, uint 8 and bool");
+    dlpack::check(
+        type != nullptr, ErrorCode::invalid_dtype, "type code ",
+        to_string(t.dtype.code) + " with " + to_string(t.dtype.bits) +
+            " bits; allowed are float 16/32/64, bfloat 16, float8 e4m3fn/e5m2, int 4/8/32/64, uint 8 and bool");
     const int device = static_cast<int>(t.device.device_type);
-    check(device == dlpack::kCpu || device == dlpack::kCudaHost || device == dlpack::kCuda, ErrorCode::invalid_device,
-          "device type ", to_string(device) + "; allowed are 1 (CPU), 2 (CUDA) and 3 (pinned host memory)");
-    check(t.ndim >= 0 && t.ndim <= kMaxRank, ErrorCode::invalid_shape,
-          "ndim = ", to_string(t.ndim) + "; allowed are 0 to " + to_string(kMaxRank));
-    check(t.ndim == 0 || t.shape != nullptr, ErrorCode::invalid_shape, "shape", " is null");
+    dlpack::check(device == dlpack::kCpu || device == dlpack::kCudaHost || device == dlpack::kCuda,
+                  ErrorCode::invalid_device, "device type ",
+                  to_string(device) + "; allowed are 1 (CPU), 2 (CUDA) and 3 (pinned host memory)");
+    dlpack::check(t.ndim >= 0 && t.ndim <= kMaxRank, ErrorCode::invalid_shape,
+                  "ndim = ", to_string(t.ndim) + "; allowed are 0 to " + to_string(kMaxRank));
+    dlpack::check(t.ndim == 0 || t.shape != nullptr, ErrorCode::invalid_shape, "shape", " is null");
     const auto rank = static_cast<size_t>(t.ndim);
     const std::span<const int64_t> shape(t.shape, rank);
     // Null strides mean row-major.
@@ -96,10 +97,10 @@ TensorView from_dlpack(const Tensor& t) {
                           device == dlpack::kCuda       ? Device::cuda(t.device.device_id)
                           : device == dlpack::kCudaHost ? Device::cuda_host(t.device.device_id)
                                                         : Device::cpu());
-    check(t.data != nullptr || view.size() == 0, ErrorCode::invalid_argument, "data",
-          " is null, but elements are not 0");
-    check(type->bits < 8 || reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(type->bits / 8) == 0,
-          ErrorCode::invalid_stride, "data + byte_offset", " is not aligned to an element");
+    dlpack::check(t.data != nullptr || view.size() == 0, ErrorCode::invalid_argument, "data",
+                  " is null, but elements are not 0");
+    dlpack::check(type->bits < 8 || reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(type->bits / 8) == 0,
+                  ErrorCode::invalid_stride, "data + byte_offset", " is not aligned to an element");
     return view;
   }
 }

@@ -1,0 +1,29 @@
+// weft._weft: the headers of include/weft in Python, under their own names.
+#include "module.h"
+
+#include "gil.h"
+#include "weft/version.h"
+
+NB_MODULE(_weft, m) {
+  using namespace weft::python;
+  m.doc() = "Weft's C++ library. Import weft, which gives these names.";
+  m.attr("VERSION") = WEFT_VERSION_STRING;
+  watch_exit();
+  // At exit threads may still hold what they work with. The tests have them.
+  nanobind::set_leak_warnings(false);
+  m.def("_warn_of_leaks", [] { nanobind::set_leak_warnings(true); });
+  define_errors(m);
+  define_tensors(m);
+  define_devices(m);
+  define_specs(m);
+  define_pages(m);
+  define_plans(m);
+  define_kernels(m);
+  define_operators(m);
+  define_sampling(m);
+  define_quest(m);
+  define_models(m);
+  define_jit(m);
+  define_sparse(m);
+  define_serving(m);
+}

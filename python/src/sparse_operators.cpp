@@ -1,0 +1,142 @@
+// Ready operators of weft.sparse.
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+#include "base/format_tensor.h"
+#include "module.h"
+#include "objects.h"
+#include "sparse.h"
+#include "weft/sparse.h"
+
+namespace weft::python {
+namespace {
+
+using namespace sparse;
+using OptionalStream = std::optional<PyStream>;
+using OptionalArray = std::optional<ArrayLike>;
+
+// `out`, or an array like `like` of this shape.
+nb::any output(const OptionalArray& out, const ArrayLike& like, const TensorView& form,
+               std::initializer_list<int64_t> shape) {
+  return out ? nb::borrow<nb::any>(out->object)
+             : new_like(like.object, std::span<const int64_t>(shape.begin(), shape.size()), form.dtype(),
+                        form.device());
+}
+
+void check_rank(const char* name, const TensorView& tensor, int rank, const char* form) {
+  check(tensor.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, tensor,
+        tensor.rank(), form);
+}
+
+void define_products(nb::module_& m) {
+  m.def(
+      "spmm",
+      [](const Structure& a, const ArrayLike& values, const ArrayLike& b, const OptionalArray& out,
+         const std::string& format, bool values_unchanged, const OptionalStream& stream) {
+        Arguments call(stream_of(stream));
+        const TensorView of_a = call.read("values", values), of_b = call.read("b", b);
+        check_rank("b", of_b, 2, "[n, feat]");
+        const nb::any made = output(out, b, of_b, {a.num_rows(), of_b.shape(1)});
+        const TensorView c = call.write("out", made);
+        call.check_apart();
+        call.run([&] { spmm(a, of_a, of_b, c, {format, values_unchanged}, call.stream()); });
+        return made;
+      },
+      nb::arg("a"), nb::arg("values"), nb::arg("b"), nb::arg("out") = nb::none(), nb::kw_only(),
+      nb::arg("format") = "auto", nb::arg("values_unchanged") = false, nb::arg("stream") = nb::none(),
+      "out = a b: a [m, n] of that structure with values [nnz], b [n, feat], out [m, feat], all fp32 or all bf16. "
+      "`format`: 'csr', or formats that a is decomposed to, as 'hyb(1, 5)'; values_unchanged: they are those of the "
+      "last call in this format. Returns out.");
+  m.def(
+      "sddmm",
+      [](const Structure& a, const ArrayLike& values, const ArrayLike& x, const ArrayLike& y, const OptionalArray& out,
+         const std::string& format, const OptionalStream& stream) {
+        Arguments call(stream_of(stream));
+        const TensorView of_a = call.read("values", values), rows = call.read("x", x), cols = call.read("y", y);
+        const nb::any made = output(out, values, of_a, {a.nnz()});
+        const TensorView to = call.write("out", made);
+        call.check_apart();
+        call.run([&] { sddmm(a, of_a, rows, cols, to, {format, false}, call.stream()); });
+        return made;
+      },
+      nb::arg("a"), nb::arg("values"), nb::arg("x"), nb::arg("y"), nb::arg("out") = nb::none(), nb::kw_only(),
+      nb::arg("format") = "auto", nb::arg("stream") = nb::none(),
+      "out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j): x [m, feat], y [n, feat]. Returns out [nnz].");
+  m.def(
+      "graph_attention",
+      [](const Structure& graph, const ArrayLike& q, const ArrayLike& k, const ArrayLike& v, float scale,
+         const OptionalArray& out, const OptionalStream& stream) {
+        Arguments call(stream_of(stream));
+        const TensorView of_q = call.read("q", q), of_k = call.read("k", k), of_v = call.read("v", v);
+        check_rank("v", of_v, 2, "[n, feat_v]");
+        const nb::any made = output(out, q, of_q, {graph.num_rows(), of_v.shape(1)});
+        const TensorView to = call.write("out", made);
+        call.check_apart();
+        call.run([&] { graph_attention(graph, of_q, of_k, of_v, to, scale, call.stream()); });
+        return made;
+      },
+      nb::arg("graph"), nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("scale") = 1.f, nb::arg("out") = nb::none(),
+      nb::kw_only(), nb::arg("stream") = nb::none(),
+      "out[i] = sum over stored (i, j) of softmax(scale * dot(q[i], k[j])) v[j]; 0 where a row stores nothing.");
+  m.def(
+      "fused_mm",
+      [](const Structure& graph, const ArrayLike& x, const ArrayLike& y, const OptionalArray& out,
+         const OptionalStream& stream) {
+        Arguments call(stream_of(stream));
+        const TensorView of_x = call.read("x", x), of_y = call.read("y", y);
+        check_rank("y", of_y, 2, "[n, feat]");
+        const nb::any made = output(out, x, of_x, {graph.num_rows(), of_y.shape(1)});
+        const TensorView to = call.write("out", made);
+        call.check_apart();
+        call.run([&] { fused_mm(graph, of_x, of_y, to, call.stream()); });
+        return made;
+      },
+      nb::arg("graph"), nb::arg("x"), nb::arg("y"), nb::arg("out") = nb::none(), nb::kw_only(),
+      nb::arg("stream") = nb::none(), "out[i] = sum over stored (i, j) of sigmoid(dot(x[i], y[j])) y[j] (FusedMM).");
+}
+
+void define_gradients(nb::module_& m) {
+  m.def(
+      "spmm_backward",
+      [](const Structure& a, const Transposed& a_transposed, const ArrayLike& values, const ArrayLike& b,
+         const ArrayLike& d_c, const OptionalArray& d_values, const OptionalArray& d_b, const OptionalStream& stream) {
+        Arguments call(stream_of(stream));
+        const TensorView of_a = call.read("values", values), of_b = call.read("b", b), from = call.read("d_c", d_c);
+        SpmmGradients to;
+        if (d_values) to.values = call.write("d_values", d_values->object);
+        if (d_b) to.b = call.write("d_b", d_b->object);
+        call.check_apart();
+        call.run([&] { spmm_backward(a, a_transposed, of_a, of_b, from, to, call.stream()); });
+      },
+      nb::arg("a"), nb::arg("a_transposed"), nb::arg("values"), nb::arg("b"), nb::arg("d_c"),
+      nb::arg("d_values") = nb::none(), nb::arg("d_b") = nb::none(), nb::kw_only(), nb::arg("stream") = nb::none(),
+      "Of c = a b in fp32, from d_c: writes those gradients that are given.");
+  m.def(
+      "sddmm_backward",
+      [](const Structure& a, const Transposed& a_transposed, const ArrayLike& values, const ArrayLike& x,
+         const ArrayLike& y, const ArrayLike& d_out, const OptionalArray& d_values, const OptionalArray& d_x,
+         const OptionalArray& d_y, const OptionalStream& stream) {
+        Arguments call(stream_of(stream));
+        const TensorView of_a = call.read("values", values), of_x = call.read("x", x), of_y = call.read("y", y),
+                         from = call.read("d_out", d_out);
+        SddmmGradients to;
+        if (d_values) to.values = call.write("d_values", d_values->object);
+        if (d_x) to.x = call.write("d_x", d_x->object);
+        if (d_y) to.y = call.write("d_y", d_y->object);
+        call.check_apart();
+        call.run([&] { sddmm_backward(a, a_transposed, of_a, of_x, of_y, from, to, call.stream()); });
+      },
+      nb::arg("a"), nb::arg("a_transposed"), nb::arg("values"), nb::arg("x"), nb::arg("y"), nb::arg("d_out"),
+      nb::arg("d_values") = nb::none(), nb::arg("d_x") = nb::none(), nb::arg("d_y") = nb::none(), nb::kw_only(),
+      nb::arg("stream") = nb::none(), "Of sddmm's out in fp32, from d_out [nnz]: writes those that are given.");
+}
+
+}  // namespace
+
+void define_sparse_operators(nb::module_& m) {
+  define_products(m);
+  define_gradients(m);
+}
+
+}  // namespace weft::python

@@ -1,0 +1,18 @@
+"""What parameters take: names for type checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, Union
+
+
+class SupportsDLPack(Protocol):
+    """numpy, torch, jax and cupy arrays, weft.TensorView, and whatever else speaks DLPack."""
+
+    def __dlpack__(self, **kwargs: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> Any: ...
+
+
+Array: TypeAlias = Union[SupportsDLPack, memoryview, bytes, bytearray]
+Ints: TypeAlias = Union[SupportsDLPack, memoryview, Sequence[int]]

@@ -1,0 +1,51 @@
+"""docs/python.md does what it says, and the package is typed."""
+import ast
+import contextlib
+import io
+import pathlib
+import re
+import unittest
+
+import weft
+from support import MODEL, ROOT, TestCase
+
+
+class Docs(TestCase):
+    def test_the_examples_run_one_after_another(self):
+        text = (ROOT / "docs/python.md").read_text()
+        names, said = {"MODEL": MODEL}, io.StringIO()
+        with contextlib.redirect_stdout(said):
+            for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+                line = text.count("\n", 0, match.start(1))
+                exec(compile("\n" * line + match[1], "docs/python.md", "exec"), names)
+        self.assertIn("(5, 8, 64) (5, 8)", said.getvalue())
+        self.assertIn("head_dim_qk = 60", said.getvalue())
+        self.assertLessEqual(len(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].splitlines()), 10)
+
+    def test_names_in_the_document_exist(self):
+        text = (ROOT / "docs/python.md").read_text()
+        for name in re.findall(r"\bweft((?:\.\w+)+)", text):
+            found = weft
+            for part in name[1:].split("."):
+                found = getattr(found, part)
+
+    def test_stubs_name_what_the_module_has(self):
+        folder = pathlib.Path(weft._weft.__file__).parent
+        self.assertTrue((folder / "py.typed").exists())
+        stub = ast.parse((folder / "_weft/__init__.pyi").read_text())
+        named = {node.name for node in ast.walk(stub) if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+        missing = [name for name in weft.__all__
+                   if name not in named and isinstance(getattr(weft, name), type) or
+                   callable(getattr(weft, name)) and name not in named]
+        self.assertEqual(missing, [])
+        for name in ("AttentionSpec", "Error", "TensorView", "build", "attend"):
+            self.assertIn(name, named)
+
+    def test_everything_public_is_documented(self):
+        bare = [name for name in weft.__all__
+                if callable(getattr(weft, name)) and not (getattr(weft, name).__doc__ or "").strip()]
+        self.assertEqual(bare, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,171 @@
+"""Operators around attention, sampling, Quest and sparse operators from Python."""
+import unittest
+
+import numpy as np
+
+import weft
+from support import Batch, TestCase
+
+random = np.random.default_rng(7)
+
+
+def normal(*shape):
+    return random.standard_normal(shape, dtype=np.float32)
+
+
+class Rows(TestCase):
+    def test_norms(self):
+        x, weight = normal(5, 48), normal(48)
+        expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-5) * weight
+        self.assert_close(weft.rms_norm(x, weight, 1e-5), expected)
+        own = x.copy()
+        self.assertIs(weft.rms_norm(own, weight, 1e-5, out=own), own)
+        self.assert_close(own, expected)
+        residual = normal(5, 48)
+        total = x + residual
+        y = weft.add_rms_norm(x, residual, weight, 1e-5)
+        self.assert_close(residual, total)
+        self.assert_close(y, weft.rms_norm(total, weight, 1e-5))
+        self.assert_refused("invalid_argument", "shares memory", weft.rms_norm, own[:4], weight, 1e-5, out=own[1:])
+        self.assert_refused("invalid_shape", "weight", weft.rms_norm, x, weight[:4], 1e-5)
+
+    def test_gates_and_caps(self):
+        gate, up = normal(3, 16), normal(3, 16)
+        self.assert_close(weft.silu_and_mul(gate, up), gate / (1 + np.exp(-gate.astype(np.float64))) * up)
+        inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate.astype(np.float64) ** 3)
+        self.assert_close(weft.gelu_tanh_and_mul(gate, up), gate / 2 * (1 + np.tanh(inner)) * up)
+        expected = 2 * np.tanh(up.astype(np.float64) / 2)
+        weft.soft_cap(up, 2.0)
+        self.assert_close(up, expected)
+        self.assert_refused("invalid_argument", "cap", weft.soft_cap, up, 0.0)
+
+    def test_rope(self):
+        x = normal(4, 2, 16)
+        angles = np.arange(3, 7)[:, None] * 10000.0 ** (-np.arange(8) / 8)
+        cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+        low, high = x[..., :8].astype(np.float64), x[..., 8:].astype(np.float64)
+        expected = np.concatenate([low * cos - high * sin, high * cos + low * sin], -1)
+        params = weft.RopeParams(pairs=weft.RopePairs.halves)
+        weft.apply_rope(x, np.arange(3, 7, dtype=np.int32), params)
+        self.assert_close(x, expected)
+        self.assert_refused("invalid_argument", "factor", weft.apply_rope, x, [0, 1, 2, 3], params.replace(factor=-1.0))
+
+    def test_quantise(self):
+        x = normal(6, 2, 16)
+        q, scales = np.zeros((6, 2, 16), np.int8), np.zeros((6, 2, 1), np.float32)
+        weft.quantize(x, q, scales)
+        back = np.zeros_like(x)
+        weft.dequantize(q, scales, back)
+        self.assertLess(np.abs(back - x).max(), np.abs(x).max() / 127)
+
+
+class Sampling(TestCase):
+    def test_draws(self):
+        logits = normal(3, 100)
+        greedy = weft.SamplingParams(temperature=0.0)
+        self.assertEqual(weft.sample(logits[0], greedy, weft.Generator(1)), logits[0].argmax())
+        params = weft.SamplingParams(top_k=5, top_p=0.9)
+        made = [weft.sample_rows(logits, [params] * 3, [weft.Generator(s) for s in range(3)]) for _ in range(2)]
+        self.assertEqual(made[0], made[1])
+        for row, token in zip(logits, made[0]):
+            self.assertIn(token, np.argsort(row)[-5:])
+        generator = weft.Generator(1)
+        self.assert_refused("invalid_argument", "generators[0]", weft.sample_rows, logits, [params] * 3, [generator] * 3)
+
+    def test_processors(self):
+        logits = normal(64)
+        expected = logits.astype(np.float64) - np.log(np.exp(logits.astype(np.float64)).sum())
+        self.assertAlmostEqual(weft.log_probability(logits, 5), expected[5], places=5)
+        top = weft.top_log_probabilities(logits, 3)
+        self.assertEqual([token for token, _ in top], list(np.argsort(-logits)[:3]))
+        weft.apply_token_mask(logits, np.array([0xFF, 0], np.int32))
+        self.assertTrue(np.isneginf(logits[8:]).all() and np.isfinite(logits[:8]).all())
+        weft.apply_logit_bias(logits, [(3, float("-inf"))])
+        self.assertTrue(np.isneginf(logits[3]))
+        weft.apply_penalties(logits, weft.Penalties(presence=1.0), [1], [2])
+        self.assert_refused("invalid_token", "", weft.apply_logit_bias, logits, [(64, 1.0)])
+
+
+class Quest(TestCase):
+    def test_pages_that_matter_most(self):
+        batch = Batch([(1, 40)])
+        summaries = [np.zeros((batch.num_pages, 2, 32), np.float32) for _ in range(2)]
+        view = batch.pages()
+        weft.update_page_summaries(batch.k_pages, batch.kv_indptr, view, weft.Layout.nhd, *summaries)
+        self.assert_close(summaries[1][batch.page_indices[0]], batch.k[0][:4].max(0))
+        chosen = weft.choose_pages(batch.q, *summaries, batch.qo_indptr, view, 2, 10)
+        self.assertEqual(chosen, list(range(10)) * 2)
+        blocks = weft.select_pages(view, batch.qo_indptr, 2, chosen, 10)
+        spec = weft.AttentionSpec(head_dim_qk=32, head_dim_vo=32, kv_form=weft.KvForm.block_sparse)
+        kernel = weft.build(spec)
+        plan = kernel.plan(num_qo_heads=4, num_kv_heads=2, qo_indptr=batch.qo_indptr, blocks=blocks)
+        self.assert_close(kernel.run(plan, batch.q, (batch.k_pages, batch.v_pages)), batch.reference()[0])
+
+
+class Sparse(TestCase):
+    def setUp(self):
+        self.dense = np.where(random.random((20, 30)) < 0.2, normal(20, 30), 0).astype(np.float32)
+        self.rows, self.cols = (x.astype(np.int32) for x in np.nonzero(self.dense))
+        self.values = self.dense[self.rows, self.cols]
+        indptr = np.searchsorted(self.rows, np.arange(21))
+        self.structure = weft.sparse.csr(20, 30, indptr.astype(np.int64), self.cols.astype(np.int64))
+
+    def test_products(self):
+        b = normal(30, 8)
+        self.assertEqual((self.structure.num_rows, self.structure.nnz), (20, len(self.values)))
+        self.assert_close(weft.sparse.spmm(self.structure, self.values, b), self.dense @ b)
+        self.assert_close(weft.sparse.spmm(self.structure, self.values, b, format="hyb(1, 3)"), self.dense @ b)
+        x, y = normal(20, 8), normal(30, 8)
+        expected = (self.dense * (x @ y.T))[self.rows, self.cols]
+        self.assert_close(weft.sparse.sddmm(self.structure, self.values, x, y), expected)
+        self.assert_refused("invalid_shape", "b:", weft.sparse.spmm, self.structure, self.values, b[0])
+        self.assert_refused("invalid_indptr", "indptr", weft.sparse.csr, 2, 2, [0, 2, 1], [0, 1])
+
+    def test_gradients(self):
+        b, d_c = normal(30, 8), normal(20, 8)
+        d_values, d_b = np.zeros_like(self.values), np.zeros_like(b)
+        weft.sparse.spmm_backward(self.structure, weft.sparse.transposed(self.structure), self.values, b, d_c, d_values,
+                                  d_b)
+        self.assert_close(d_b, self.dense.T @ d_c)
+        self.assert_close(d_values, (d_c @ b.T)[self.rows, self.cols])
+
+    def test_programs(self):
+        builder = (weft.sparse.ProgramBuilder("spmm", ["m", "n", "nnz", "feat"])
+                   .dense_fixed("I", "m").sparse_variable("J", "I", "n", "nnz", "j_indptr", "j_indices")
+                   .dense_fixed("J_", "n").dense_fixed("K", "feat")
+                   .buffer("A", ["I", "J"]).buffer("B", ["J_", "K"]).buffer("C", ["I", "K"])
+                   .iterate(weft.sparse.IterationSpec(
+                       name="csrmm", axes=["I", "J", "K"], kinds="SRS", iterators=["i", "j", "k"],
+                       init=["C[i, k] = 0.0"], body=["C[i, k] = C[i, k] + A[i, j] * B[j, k]"])))
+        b, c = normal(30, 8), np.zeros((20, 8), np.float32)
+        operator = weft.sparse.compile(builder.build(), set={"feat": 8})
+        operator.run({"J": self.structure}, {"A": self.values, "B": b, "C": c})
+        self.assert_close(c, self.dense @ b)
+        self.assertIn("csrmm", operator.text("stage1"))
+        self.assertTrue(operator.passes)
+        again = weft.sparse.compile(weft.sparse.parse(builder.text))
+        self.assertIn("csrmm", again.text("stage1"))
+        self.assert_refused("invalid_argument", "", builder.buffer, "A", ["I"])
+        self.assert_refused("invalid_argument", "", weft.sparse.parse, "nonsense")
+        self.assert_refused("invalid_argument", "C", operator.run, {"J": self.structure}, {"A": self.values, "B": b})
+
+    def test_formats(self):
+        coo = weft.sparse.Coo(20, 30, self.rows, self.cols)
+        made = weft.sparse.csr_from_coo(coo)
+        self.assertTrue((made.order.numpy() == np.arange(len(self.values))).all())
+        blocks = weft.sparse.bsr_from_coo(coo, 5)
+        self.assertEqual(blocks.structure.num_rows, 4)
+        self.assertEqual(len(weft.sparse.hyb_from_coo(coo, 1, 2)), 3)
+        self.assert_refused("invalid_argument", "", weft.sparse.csr_from_coo, weft.sparse.Coo(2, 2, [0, 0], [1, 1]))
+
+
+class Cache(TestCase):
+    def test_entries(self):
+        self.assertIsInstance(weft.jit.cache_dir(), str)
+        for entry in weft.jit.list()[:1]:
+            self.assertEqual(weft.jit.find(entry.key[:12]).name, entry.name)
+        self.assert_refused("invalid_argument", "", weft.jit.source, "0123456789")
+
+
+if __name__ == "__main__":
+    unittest.main()
