@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, Union
 
 
 class SupportsDLPack(Protocol):
     """numpy, torch, jax and cupy arrays, weft.TensorView, and whatever else speaks DLPack."""
 
-    def __dlpack__(self, **kwargs: Any) -> Any: ...
+    @property
+    def __dlpack__(self) -> Callable[..., Any]: ...
 
     def __dlpack_device__(self) -> Any: ...
 
