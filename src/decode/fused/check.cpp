@@ -120,6 +120,8 @@ class Checker {
       if (phase.attends())
         found_.expect(false, "{}: row {} of KV head {} is appended by nobody", name_of(phase), unused % state_.num_rows,
                       unused / state_.num_rows);
+      else if (phase.reduces())
+        found_.expect(false, "{}: cell {} is made by nobody", name_of(phase), unused);
       else
         found_.expect(false, "{}: tile {} is multiplied by nobody", name_of(phase), unused);
     }

@@ -22,7 +22,6 @@ CheckedMemory::CheckedMemory(const Partition& partition, const Schedule& schedul
   for (int p = 0; p < schedule.num_phases; ++p) {
     const Phase& phase = partition.phases.all[static_cast<size_t>(p)];
     make_room(phase.writes, schedule.num_cells(partition, phase));
-    if (phase.writes_residual) make_room(phase.residual_to, partition.num_cells(phase.residual_to, 0));
   }
   for (Buffer& buffer : buffers_) buffer.read.assign(buffer.cells.size() * num_workers_, 0);
   workers_.assign(num_workers_, {.clock = Clock(num_workers_, 0), .before = {}, .learnt = {}, .sections = {}});

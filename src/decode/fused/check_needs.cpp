@@ -5,16 +5,6 @@
 #include <algorithm>
 
 namespace weft::decode::fused {
-namespace {
-
-// Whether the prologue joins columns of a row, so that it needs all of them.
-bool needs_whole_rows(const Phase& phase, const Program& program) {
-  return std::ranges::any_of(prologue_of(phase, program),
-                             [](const Operation& operation) { return operation.kind == OperationKind::norm; });
-}
-
-}  // namespace
-
 // Rows of a matrix that a phase multiplied: pieces of their bands, panel by panel and one behind the other, each of the
 // next tiles.
 std::string CheckedNeeds::bands(int writer, Range rows, const std::vector<int>& contents) const {
@@ -60,23 +50,6 @@ std::string CheckedNeeds::cells(Shared shared, int writer, Range cells, const st
   return {};
 }
 
-std::string CheckedNeeds::last_residual(int phase, Range cells, const Inbox& inbox) const {
-  const Shared from = partition_.phases.all[static_cast<size_t>(phase)].residual_from;
-  return this->cells(from, partition_.phases.last_residual(phase), cells, inbox[static_cast<size_t>(from)]);
-}
-
-std::string CheckedNeeds::of_residual(int index, Range cells, const Inbox& inbox) const {
-  const Phase& phase = partition_.phases.all[static_cast<size_t>(index)];
-  if (phase.embeds()) return {};
-  std::string missing = last_residual(index, cells, inbox);
-  if (!missing.empty()) return missing;
-  const int64_t cols = program_.cols_of(Buffer::residual);
-  const Range rows = norms_what_it_adds(phase, program_)
-                         ? Range{0, cols}
-                         : Range{cells.begin * kBandRows, std::min(cells.end * kBandRows, cols)};
-  return bands(index - 1, rows, inbox[static_cast<size_t>(partition_.phases.before(index)->writes)]);
-}
-
 std::string CheckedNeeds::of_merge(int index, Range cells, const Inbox& inbox) const {
   const AttentionItems& items = schedule_.items_of(partition_.phases.all[static_cast<size_t>(index)], program_);
   const int64_t group = program_.num_qo_heads / program_.num_kv_heads, of_head = partition_.head_cells();
@@ -93,29 +66,32 @@ std::string CheckedNeeds::of_merge(int index, Range cells, const Inbox& inbox) c
   return {};
 }
 
-std::string CheckedNeeds::of_prologue(int index, Range columns, const Inbox& inbox, int kept) const {
+std::string CheckedNeeds::of_prologue(int index, Range columns, const Inbox& inbox) const {
   const Phase& phase = partition_.phases.all[static_cast<size_t>(index)];
   if (phase.embeds()) return {};
-  const auto contents = [&](Shared shared) -> const std::vector<int>& { return inbox[static_cast<size_t>(shared)]; };
   const Phase& before = *partition_.phases.before(index);
-  if (before.merges())
-    return cells(before.writes, index - 1, partition_.attended_cells(columns), contents(before.writes));
-  if (phase.makes_residual() && schedule_.keeps_residual) {
-    if (const int last = partition_.phases.last_residual(index); kept != last)
-      return fmt::format("the worker keeps the residual of phase {}; needed is that of phase {}", kept, last);
-  } else if (phase.makes_residual()) {
-    std::string missing = last_residual(index, {0, partition_.num_cells(phase.residual_from, 0)}, inbox);
-    if (!missing.empty()) return missing;
-  }
-  if (needs_whole_rows(phase, program_))
-    return bands(index - 1, {0, partition_.matrix_of(before).tiles.rows}, contents(before.writes));
-  int64_t first = 0;
+  Range needed{columns.begin / kBandRows, (columns.end + kBandRows - 1) / kBandRows};
+  if (before.merges()) needed = partition_.attended_cells(columns);
+  if (phase.is_normed) needed = {0, partition_.num_cells(before.writes, 0)};
+  return cells(before.writes, index - 1, needed, inbox[static_cast<size_t>(before.writes)]);
+}
+
+std::string CheckedNeeds::of_reduction(int index, int64_t cell, const Inbox& inbox) const {
+  const Phase& phase = partition_.phases.all[static_cast<size_t>(index)];
+  if (phase.norms_sums)
+    return cells(Shared::squares, index - 1, {0, partition_.num_cells(Shared::squares, 0)},
+                 inbox[static_cast<size_t>(Shared::squares)]);
+  const Phase& before = *partition_.phases.before(index);
+  int64_t first = 0;  // of the product's columns
+  std::string missing;
   for (const Buffer buffer : main_of(before, program_).writes) {
-    std::string missing = bands(index - 1, {first + columns.begin, first + columns.end}, contents(before.writes));
-    if (!missing.empty()) return missing;
-    first += program_.cols_of(buffer);
+    const int64_t cols = program_.cols_of(buffer);
+    if (missing.empty())
+      missing = bands(index - 1, {first + cell * kBandRows, first + std::min((cell + 1) * kBandRows, cols)},
+                      inbox[static_cast<size_t>(before.writes)]);
+    first += cols;
   }
-  return {};
+  return missing;
 }
 
 std::string CheckedNeeds::of_heads(int index, Buffer buffer, int64_t first_head, int64_t end_head,

@@ -18,11 +18,10 @@ class CheckedNeeds {
       : partition_(partition), program_(partition.program), schedule_(schedule), memory_(memory) {}
 
   // Each empty, or what is missing.
-  // The prologue of a product that makes columns [begin, end) of what it multiplies; `kept`: the phase whose residual
-  // the worker keeps, if it does.
-  std::string of_prologue(int phase, Range columns, const Inbox& inbox, int kept) const;
-  // Cells of the residual that a prologue makes.
-  std::string of_residual(int phase, Range cells, const Inbox& inbox) const;
+  // The prologue of a product that makes columns [begin, end) of what it multiplies.
+  std::string of_prologue(int phase, Range columns, const Inbox& inbox) const;
+  // A reduction that makes the cell.
+  std::string of_reduction(int phase, int64_t cell, const Inbox& inbox) const;
   // Columns [begin, end) of the buffer, one of those that the product before attention writes.
   std::string of_heads(int phase, Buffer buffer, int64_t first_head, int64_t end_head, const Inbox& inbox) const;
   // States of the heads whose attended cells these are, of all rows.
@@ -34,7 +33,6 @@ class CheckedNeeds {
   std::string bands(int writer, Range rows, const std::vector<int>& contents) const;
   // That each holds the cell of its number, written in that phase.
   std::string cells(Shared shared, int writer, Range cells, const std::vector<int>& contents) const;
-  std::string last_residual(int phase, Range cells, const Inbox& inbox) const;
 
   const Partition& partition_;
   const Program& program_;

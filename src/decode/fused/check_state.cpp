@@ -15,13 +15,16 @@ CheckState::CheckState(const Partition& p, const Schedule& s, size_t most)
   for (int i = 0; i < schedule.num_phases; ++i) {
     Uses& of = uses[static_cast<size_t>(i)];
     const Phase& phase = phase_at(i);
-    of.used.assign(static_cast<size_t>(phase.attends()  ? program.num_kv_heads * num_rows
-                                       : phase.merges() ? 0
-                                                        : partition.matrix_of(phase).tiles.num_tiles()),
+    of.used.assign(static_cast<size_t>(phase.attends()   ? program.num_kv_heads * num_rows
+                                       : phase.merges()  ? 0
+                                       : phase.reduces() ? memory.num_cells(phase.writes)
+                                                         : partition.matrix_of(phase).tiles.num_tiles()),
                    0);
     of.loaded = of.used;
   }
   for (size_t w = 0; w < workers.size(); ++w) {
+    workers[w].residual.assign(static_cast<size_t>(p.num_cells(Shared::normed, 0)), kNothing);
+    workers[w].kept_sums = workers[w].residual;
     workers[w].awaited.assign(schedule.workers[w].loads.size(), 0);
     for (size_t i = 0; i < kNumShared; ++i)
       workers[w].inbox[i].assign(static_cast<size_t>(memory.num_cells(static_cast<Shared>(i))), kNothing);

@@ -20,15 +20,17 @@ struct CheckedWorker {
   std::vector<std::pair<Shared, Range>> read;  // of the inbox, in this phase, or by this item or merge
   int phase = kNothing;
   bool has_prologue = false;
-  Range columns;        // of the prologue
-  int kept = kNothing;  // phase whose residual it has, where workers keep it
+  Range columns;  // of the prologue
   int64_t band = kNothing;
   Range sums;  // tiles of the band
+  // By cells: the phase that has left the residual that the worker keeps; and the sums.
+  std::vector<int> residual, kept_sums;
   int item = kNothing;
   int64_t tokens = 0;  // of the item, up to which it has attended
 };
 
-// How often each tile of a phase's matrix was loaded and multiplied; of attention: each row's KV head appended.
+// How often each tile of a phase's matrix was loaded and multiplied; of attention: each row's KV head appended; of a
+// reduction: each cell made.
 struct Uses {
   std::vector<char> loaded, used;
 };

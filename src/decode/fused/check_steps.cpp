@@ -44,6 +44,7 @@ void CheckedSteps::take(const WorkerStep& step) {
     case StepKind::attend_own:
     case StepKind::write_states: return take_of_attention(step);
     case StepKind::merge: return merge(step);
+    case StepKind::reduce: return reduce(step);
     default: return take_of_product(step);
   }
 }
@@ -71,23 +72,21 @@ void CheckedSteps::take_of_product(const WorkerStep& step) {
     const int64_t cols = partition_.matrix_of(phase).tiles.cols;
     if (!found_.expect(step.begin >= 0 && step.begin <= step.end && step.end <= cols, "columns {}..{} are not of {}",
                        step.begin, step.end, cols) ||
-        !found_.expect_none(state_.needs.of_prologue(found_.phase, {step.begin, step.end}, worker.inbox, worker.kept)))
+        !found_.expect_none(state_.needs.of_prologue(found_.phase, {step.begin, step.end}, worker.inbox)))
       return;
     worker.has_prologue = true;
     worker.columns = {step.begin, step.end};
-    if (phase.makes_residual()) worker.kept = found_.phase;
     return;
   }
-  if (step.kind == StepKind::write_residual) {
-    if (!found_.expect(phase.writes_residual && phase.makes_residual() && step.buffer == phase.residual_to,
-                       "{} is not written by this phase", to_string(step.buffer)) ||
-        !found_.expect(step.begin >= 0 && step.begin < step.end && step.end <= state_.memory.num_cells(step.buffer),
-                       "{} has {} cells", to_string(step.buffer), state_.memory.num_cells(step.buffer)) ||
-        !found_.expect_none(state_.needs.of_residual(found_.phase, {step.begin, step.end}, worker.inbox)))
+  if (!found_.expect(worker.has_prologue, "comes before the prologue")) return;
+  if (step.kind == StepKind::multiply) return multiply(step);
+  if (step.kind == StepKind::keep) {
+    if (!found_.expect(phase.embeds(), "the prologue makes no residual") ||
+        !found_.expect(
+            step.begin >= 0 && step.begin <= step.end && step.end <= static_cast<int64_t>(worker.residual.size()),
+            "cells {}..{} are not of {}", step.begin, step.end, worker.residual.size()))
       return;
-    for (int64_t cell = step.begin; cell < step.end; ++cell)
-      if (!found_.expect_none(state_.memory.write(found_.worker, step.buffer, cell, {found_.phase, cell, 0, 0})))
-        return;
+    std::fill(worker.residual.begin() + step.begin, worker.residual.begin() + step.end, found_.phase);
     return;
   }
   if (!found_.expect(worker.has_prologue, "comes before the prologue")) return;
@@ -126,6 +125,40 @@ void CheckedSteps::multiply(const WorkerStep& step) {
     if (!found_.expect(state_.uses[static_cast<size_t>(found_.phase)].used[static_cast<size_t>(tile)]++ == 0,
                        "tile {} was multiplied before", tile))
       return;
+}
+
+// The phase that has left the residual as this one finds it.
+int CheckedSteps::residual_writer() const {
+  int writer = found_.phase - 1;
+  while (writer >= 0 && !state_.phase_at(writer).adds() && !state_.phase_at(writer).embeds()) --writer;
+  return writer;
+}
+
+void CheckedSteps::reduce(const WorkerStep& step) {
+  CheckedWorker& worker = state_.own();
+  const Phase& phase = state_.phase_at(found_.phase);
+  if (!found_.expect(phase.reduces() && step.buffer == phase.writes, "is a step of reductions into {}",
+                     to_string(phase.writes)) ||
+      !found_.expect(step.begin >= 0 && step.begin + 1 == step.end && step.end <= state_.memory.num_cells(step.buffer),
+                     "cells {}..{} are not one of {}", step.begin, step.end, state_.memory.num_cells(step.buffer)) ||
+      !found_.expect_none(state_.needs.of_reduction(found_.phase, step.begin, worker.inbox)))
+    return;
+  const auto cell = static_cast<size_t>(step.begin);
+  if (phase.norms_sums && !found_.expect(worker.kept_sums[cell] == found_.phase - 1,
+                                         "the worker has not kept the sums of cell {}", step.begin))
+    return;
+  if (phase.adds() && !found_.expect(worker.residual[cell] == residual_writer(),
+                                     "the worker has cell {} of the residual of phase {}; needed is that of phase {}",
+                                     step.begin, worker.residual[cell], residual_writer()))
+    return;
+  if (phase.adds()) worker.residual[cell] = found_.phase;
+  if (phase.writes == Shared::squares) worker.kept_sums[cell] = found_.phase;
+  if (!found_.expect(state_.uses[static_cast<size_t>(found_.phase)].used[cell]++ == 0, "cell {} was made before",
+                     step.begin) ||
+      !found_.expect_none(
+          state_.memory.write(found_.worker, step.buffer, step.begin, {found_.phase, step.begin, 0, 0})))
+    return;
+  end_section();
 }
 
 void CheckedSteps::take_of_attention(const WorkerStep& step) {

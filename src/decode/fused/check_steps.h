@@ -17,6 +17,8 @@ class CheckedSteps {
   void forget_what_was_read();
   void take_of_product(const WorkerStep& step);
   void multiply(const WorkerStep& step);
+  void reduce(const WorkerStep& step);
+  int residual_writer() const;
   void take_of_attention(const WorkerStep& step);
   void write_states(const WorkerStep& step, const AttentionItem& item);
   void merge(const WorkerStep& step);

@@ -149,15 +149,6 @@ MatrixPartition deal(TiledMatrix tiles, int workers, bool whole_bands) {
   return matrix;
 }
 
-bool MatrixPartition::is_for_all() const {
-  return std::ranges::adjacent_find(borders, std::ranges::equal_to()) == borders.end();
-}
-
-Range MatrixPartition::residual_of(int worker, int64_t cells) const {
-  const Range own = tiles_of(worker);
-  return {residual_begin(cells, own.begin, tiles.num_tiles()), residual_begin(cells, own.end, tiles.num_tiles())};
-}
-
 int MatrixPartition::most_pieces() const {
   int most = 1;
   for (size_t strip = 0; strip + 1 < first_slot.size(); ++strip)
@@ -186,9 +177,19 @@ const MatrixPartition& Partition::matrix_of(Shared sums, int layer) const {
 }
 
 int64_t Partition::num_cells(Shared shared, int layer) const {
-  if (shared <= Shared::residual_1) return (program.cols_of(Buffer::residual) + kBandRows - 1) / kBandRows;
-  if (shared == Shared::attended) return program.num_qo_heads * head_cells();
-  return matrix_of(shared, layer).num_slots();
+  const auto cells_of = [&](Buffer buffer) { return (program.cols_of(buffer) + kBandRows - 1) / kBandRows; };
+  switch (shared) {
+    case Shared::attended: return program.num_qo_heads * head_cells();
+    case Shared::squares:
+    case Shared::normed: return cells_of(Buffer::residual);
+    case Shared::gated: return cells_of(Buffer::gated);
+    default: return matrix_of(shared, layer).num_slots();
+  }
+}
+
+Range Partition::owned_cells(Shared shared, int worker) const {
+  const int64_t cells = num_cells(shared, 0);
+  return {share_begin(cells, worker, machine.workers), share_begin(cells, worker + 1, machine.workers)};
 }
 
 Range Partition::attended_cells(Range columns) const {
@@ -197,20 +198,6 @@ Range Partition::attended_cells(Range columns) const {
     return column / program.head_dim * head_cells() + column % program.head_dim / kBandRows;
   };
   return {cell_of(columns.begin), cell_of(columns.end - 1) + 1};
-}
-
-Range Partition::attended_of(int worker) const {
-  const int64_t cells = num_cells(Shared::attended, 0);
-  return {share_begin(cells, worker, machine.workers), share_begin(cells, worker + 1, machine.workers)};
-}
-
-bool Partition::keeps_residual(int64_t rows) const {
-  const auto needs_workers = [&](const Phase& phase) {
-    return phase.layer >= 0 && phase.layer < period && phase.makes_residual() && !matrix_of(phase).is_for_all();
-  };
-  const auto floats = kernel_rows(rows) * program.cols_of(Buffer::residual);
-  return floats * static_cast<int64_t>(sizeof(float)) <= machine.kept_bytes &&
-         std::ranges::none_of(phases.all, needs_workers);
 }
 
 Partition make_partition(const Program& program, const ModelForm& form, const Machine& machine) {

@@ -17,6 +17,8 @@
 // line all the same, so a band has slots in each panel: readers add those of panel 0, then of panel 1, and so on. The
 // number of panels follows from matrix and machine alone, so a row has the same bits whatever stands beside it.
 //
+// Sums become what the next product multiplies by reductions: columns have owners, in cells of 16.
+//
 // Parameters are read once, by one worker; what they multiply is read by all. Layers that are alike share what is here.
 #pragma once
 
@@ -66,7 +68,6 @@ struct Machine {
   int max_entries = 16;  // of the ring that are in use at once: it has so many barriers
   // Tokens of an item of attention: the same for a row whatever stands beside it. Their keys and values are an entry.
   int kv_chunk = 64;
-  int64_t kept_bytes = 0;  // of the residual: each worker keeps it itself, where it is no more (keeps_residual)
   EdgeForm edge = EdgeForm::counter;
 
   int64_t entry_bytes_for(WeightRole role) const;
@@ -85,10 +86,7 @@ struct MatrixPartition {
   Range tiles_of(int worker) const {
     return {borders[static_cast<size_t>(worker)], borders[static_cast<size_t>(worker) + 1]};
   }
-  bool is_for_all() const;  // every worker has tiles
   int most_pieces() const;  // sums of a band within a panel
-  // What the worker writes of the residual that the product's prologue makes, which has so many cells (shares.h).
-  Range residual_of(int worker, int64_t cells) const;
   // In the order in which a band's pieces are added.
   template <class Visit>
   void each_slot(int64_t band, const Visit& visit) const {
@@ -110,15 +108,13 @@ struct Partition {
   const MatrixPartition& matrix_of(WeightRole role, int layer) const;  // of the head: any layer
   // The matrix whose sums the buffer holds.
   const MatrixPartition& matrix_of(Shared sums, int layer) const;
-  // Cells of a shared buffer: slots of sums, 16 columns of the residual or of an attended head. Not of states, which
-  // plans number.
+  // Cells of a shared buffer: slots of sums, 16 columns of an attended head or of what a reduction leaves. Not of
+  // states, which plans number.
   int64_t num_cells(Shared shared, int layer) const;
+  // Cells of 16 columns that the worker makes by reductions, or merges states to (shares.h).
+  Range owned_cells(Shared shared, int worker) const;
   int64_t head_cells() const { return (program.head_dim + kBandRows - 1) / kBandRows; }  // of an attended head
   Range attended_cells(Range columns) const;
-  Range attended_of(int worker) const;  // cells that the worker merges states to
-  // In steps of so many rows. Else it lies among the cells: also where a worker has no tiles of some product that norms
-  // it, as the worker would read what phases leave, and nobody would wait until it has.
-  bool keeps_residual(int64_t rows) const;
 };
 
 // Shares the line out: panels to workers in order, each panel evenly, at tiles or at whole bands. Role, layer and

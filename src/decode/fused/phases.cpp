@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/enum_names.h"
 
@@ -10,32 +12,76 @@ namespace {
 
 bool is_main(OperationKind kind) { return kind == OperationKind::project || kind == OperationKind::attend; }
 
-// Throws for a prologue whose operations cannot be done by each worker on what it reads.
-void check_prologue(const Phase& phase, const Program& program, const Phase* before) {
-  for (const Operation& operation : prologue_of(phase, program)) {
-    const bool is_first = before == nullptr;
-    const bool fits = operation.kind == OperationKind::embed ? is_first : operation.kind != OperationKind::soft_cap;
-    check(fits, ErrorCode::unsupported,
-          "phases of {}: required {} before its main operation; supported are operations on rows that follow an "
-          "embedding, a product or attention; missing: this one",
-          name_of(phase), to_string(operation.kind));
-  }
+void require(bool is_supported, const Phase& phase, const Operation& operation, std::string_view where,
+             std::string_view supported) {
+  check(is_supported, ErrorCode::unsupported, "phases of {}: required {} {}; supported are {}; missing: this one",
+        name_of(phase), to_string(operation.kind), where, supported);
 }
 
 void check_epilogue(const Phase& phase, const Program& program) {
   for (const Operation& operation : epilogue_of(phase, program))
-    check(operation.kind == OperationKind::soft_cap || operation.kind == OperationKind::add_bias,
-          ErrorCode::unsupported,
-          "phases of {}: required {} behind its product; supported are soft_cap and add_bias, which need a worker's "
-          "own columns alone; missing: this one",
-          name_of(phase), to_string(operation.kind));
+    require(operation.kind == OperationKind::soft_cap || operation.kind == OperationKind::add_bias, phase, operation,
+            "behind its product", "soft_cap and add_bias, which need a worker's own columns alone");
 }
+
+// Of operations [begin, end) between the product and the next one.
+class Reductions {
+ public:
+  Reductions(Phases& phases, const Program& program) : phases_(phases), program_(program) {}
+
+  void add(size_t begin, size_t end) {
+    const Phase& product = phases_.all.back();
+    phase_ = {.layer = product.layer, .begin = begin, .main = begin, .role = product.role, .kind = MainKind::reduce};
+    for (size_t i = begin; i < end; ++i) {
+      const bool is_last = i + 1 == end;
+      const Operation& operation = program_.operations[i];
+      switch (operation.kind) {
+        case OperationKind::add_bias: break;
+        case OperationKind::add: adds_ = true; break;
+        case OperationKind::gate: phase_.writes = Shared::gated; break;
+        case OperationKind::norm:
+          if (is_last && adds_)
+            phase_.writes = Shared::normed;
+          else
+            cut_before(i, operation);
+          break;
+        default: refuse(operation);
+      }
+    }
+    if (phase_.writes != Shared::normed && phase_.writes != Shared::gated) refuse(program_.operations[end]);
+    push(end);
+  }
+
+ private:
+  // A norm joins the columns of all owners.
+  void cut_before(size_t i, const Operation& operation) {
+    if (adds_ || phase_.norms_sums || phase_.writes == Shared::gated) refuse(operation);
+    phase_.writes = Shared::squares;
+    push(i);
+    phase_.begin = phase_.main = i;
+    phase_.writes = Shared::logits;
+    phase_.norms_sums = true;
+  }
+  void push(size_t end) {
+    phase_.end = end;
+    phases_.all.push_back(phase_);
+  }
+  void refuse(const Operation& operation) const {
+    require(false, phase_, operation, "behind its product",
+            "a bias, a norm of the sums, the residual and its norm, or a gate");
+  }
+
+  Phases& phases_;
+  const Program& program_;
+  Phase phase_;
+  bool adds_ = false;
+};
 
 }  // namespace
 
 std::string_view to_string(Shared shared) {
-  static constexpr std::string_view kNames[] = {"residual 0", "residual 1", "qkv",    "output",  "gate_up",
-                                                "down",       "logits",     "states", "attended"};
+  static constexpr std::string_view kNames[] = {"qkv",    "output",   "gate_up", "down",   "logits",
+                                                "states", "attended", "squares", "normed", "gated"};
   return enum_name(kNames, shared);
 }
 
@@ -52,59 +98,59 @@ Shared shared_of(WeightRole role) {
 std::span<const Operation> prologue_of(const Phase& phase, const Program& program) {
   return std::span(program.operations).subspan(phase.begin, phase.main - phase.begin);
 }
+std::span<const Operation> operations_of(const Phase& phase, const Program& program) {
+  return std::span(program.operations).subspan(phase.begin, phase.end - phase.begin);
+}
 std::span<const Operation> epilogue_of(const Phase& phase, const Program& program) {
   return std::span(program.operations).subspan(phase.main + 1, phase.end - phase.main - 1);
 }
 const Operation& main_of(const Phase& phase, const Program& program) { return program.operations[phase.main]; }
 
-bool norms_what_it_adds(const Phase& phase, const Program& program) {
-  for (const Operation& operation : prologue_of(phase, program)) {
-    if (operation.kind == OperationKind::norm) return phase.makes_residual();
-    if (operation.kind == OperationKind::add) break;
-  }
-  return false;
-}
-
-int Phases::last_residual(int phase) const {
-  int writer = phase - 1;
-  while (writer >= 0 && !all[static_cast<size_t>(writer)].writes_residual) --writer;
-  return writer;
-}
-
 Phases make_phases(const Program& program) {
   Phases phases{.num_layers = program.num_layers, .layer_period = layer_period(program)};
   const std::vector<Operation>& operations = program.operations;
   size_t begin = 0;
-  Shared current = Shared::residual_1;  // the residual as the last phase has left it
   for (size_t i = 0; i < operations.size(); ++i) {
     if (!is_main(operations[i].kind)) continue;
     Phase phase{.layer = operations[i].layer, .begin = begin, .main = i, .end = i + 1};
-    if (operations[i].kind == OperationKind::attend) phase.kind = MainKind::attention;
-    if (phase.multiplies()) phase.role = phase.layer < 0 ? WeightRole::head : operations[i].weights[0].role;
-    phase.writes = phase.attends() ? Shared::states : shared_of(phase.role);
-    for (const Operation& operation : prologue_of(phase, program)) {
-      if (operation.kind == OperationKind::embed) phase.residual = ResidualFrom::embedding;
-      if (operation.kind == OperationKind::add) phase.residual = ResidualFrom::sum;
+    if (operations[i].kind == OperationKind::attend) {
+      phase.kind = MainKind::attention;
+      phase.writes = Shared::states;
+      for (const Operation& operation : prologue_of(phase, program)) {
+        using enum OperationKind;
+        const auto is = [&](OperationKind kind) { return operation.kind == kind; };
+        require(is(add_bias) || is(norm_heads) || is(rotate) || is(append), phase, operation, "before attention",
+                "operations on heads");
+      }
+      phases.all.push_back(phase);
+      phase.kind = MainKind::merge;
+      phase.begin = i;  // no prologue
+      phase.writes = Shared::attended;
+    } else {
+      phase.role = phase.layer < 0 ? WeightRole::head : operations[i].weights[0].role;
+      phase.writes = shared_of(phase.role);
+      if (phases.all.empty()) {
+        for (const Operation& operation : prologue_of(phase, program)) {
+          phase.is_normed = operation.kind == OperationKind::norm;
+          require(operation.kind == OperationKind::embed || operation.kind == OperationKind::norm, phase, operation,
+                  "before its product", "embed and norm");
+        }
+      } else if (const Phase& before = phases.all.back(); before.merges()) {
+        for (const Operation& operation : prologue_of(phase, program))
+          require(false, phase, operation, "behind attention", "products");
+      } else {
+        Reductions(phases, program).add(begin, i);
+        phase.begin = i;
+        phase.is_normed = phases.all.back().writes == Shared::normed;
+      }
     }
-    phase.residual_from = current;
-    phase.residual_to = current == Shared::residual_0 ? Shared::residual_1 : Shared::residual_0;
-    if (phase.makes_residual()) current = phase.residual_to;
-    phase.writes_residual = phase.makes_residual();
-    check_prologue(phase, program, phases.all.empty() ? nullptr : &phases.all.back());
     phases.all.push_back(phase);
     begin = i + 1;
-    if (!phase.attends()) continue;
-    phase.kind = MainKind::merge;
-    phase.begin = i;  // no prologue
-    phase.writes = Shared::attended;
-    phases.all.push_back(phase);
   }
   check(!phases.all.empty() && phases.all.back().layer < 0, ErrorCode::unsupported,
         "phases: required a program that ends with a product behind its layers; this one has none");
-  Phase& last = phases.all.back();
-  last.end = operations.size();
-  last.writes_residual = false;  // nobody reads it
-  check_epilogue(last, program);
+  phases.all.back().end = operations.size();
+  check_epilogue(phases.all.back(), program);
   phases.of_layer = (phases.size() - 1) / std::max(program.num_layers, 1);
   check(phases.of_layer * program.num_layers + 1 == phases.size(), ErrorCode::unsupported,
         "phases: required layers of as many phases each; {} layers have {} together", program.num_layers,
@@ -114,27 +160,26 @@ Phases make_phases(const Program& program) {
 
 std::string name_of(const Phase& phase) {
   if (phase.layer < 0) return "head";
-  return fmt::format("layer {}: {}", phase.layer,
-                     phase.attends()  ? "attention"
-                     : phase.merges() ? "merge"
-                                      : to_string(phase.role));
+  const std::string_view role = to_string(phase.role);
+  std::string name;
+  switch (phase.kind) {
+    case MainKind::product: name = role; break;
+    case MainKind::attention: name = "attention"; break;
+    case MainKind::merge: name = "merge"; break;
+    case MainKind::reduce: name = fmt::format("{} of {}", to_string(phase.writes), role); break;
+  }
+  return fmt::format("layer {}: {}", phase.layer, name);
 }
 
 std::string to_string(const Phases& phases, const Program& program) {
   std::string text = fmt::format("{} phases, {} joins: {} a layer, and the head; layers repeat after {}\n",
                                  phases.size(), phases.size() - 1, phases.of_layer, phases.layer_period);
-  text += fmt::format("{:<22}  {:<46}  {:<10}  {}\n", "phase", "prologue", "writes", "residual");
+  text += fmt::format("{:<28}  {:<10}  {}\n", "phase", "writes", "operations");
   const auto add = [&](const Phase& phase) {
-    std::string prologue;
-    for (const Operation& operation : prologue_of(phase, program))
-      prologue += fmt::format("{}{}", prologue.empty() ? "" : ", ", to_string(operation.kind));
-    std::string residual = "-";
-    if (phase.makes_residual()) {
-      residual = phase.embeds() ? "embedding" : fmt::format("{}", static_cast<int>(phase.residual_from));
-      residual += phase.writes_residual ? fmt::format(" -> {}", static_cast<int>(phase.residual_to)) : " -> stays";
-    }
-    text += fmt::format("{:<22}  {:<46}  {:<10}  {}\n", name_of(phase), prologue.empty() ? "-" : prologue,
-                        to_string(phase.writes), residual);
+    std::string names;
+    for (const Operation& operation : phase.merges() ? std::span<const Operation>() : operations_of(phase, program))
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(operation.kind));
+    text += fmt::format("{:<28}  {:<10}  {}\n", name_of(phase), to_string(phase.writes), names.empty() ? "-" : names);
   };
   // The first layer begins with the embedding, the others with what the layer before left.
   const int shown = std::min(phases.num_layers, phases.layer_period + 1) * phases.of_layer;

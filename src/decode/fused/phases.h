@@ -3,11 +3,14 @@
 //   const Phases phases = make_phases(program);
 //   fmt::print("{}", to_string(phases, program));   // a table, in which layers that are alike stand once
 //
-// A phase has one main operation, a product, attention or the merge of its states, which is shared among workers. The
-// operations before it are its prologue: they work row by row on what all workers read, so every worker computes them
-// itself, and no join is needed between them. Operations behind the last product are its epilogue: they need only the
-// worker's own columns. A join stands between two phases: whoever reads waits until all workers have written.
-// A layer of Llama has six.
+// A phase has one main kind of work, which is shared among workers. Products leave sums in pieces. A **reduction** makes
+// of them what the next product multiplies: the owner of some columns adds their pieces, does the operations that go
+// column by column, and leaves the numbers for all. The residual stays with its owners, nobody else needs it. A norm
+// joins columns: owners leave the squares of theirs besides, and who reads has the factor of all.
+// Operations before attention are its prologue: they work head by head on what an item reads, so the item does them
+// itself. So does every worker with the embedding, before the first product. Operations behind the last product are its
+// epilogue: they need only the worker's own columns. A join stands between two phases: whoever reads waits until what
+// he reads is there. A layer of Llama has nine.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +25,6 @@ namespace weft::decode::fused {
 
 // What phases hand on, in memory that all workers see. Everything else stays within a worker.
 enum class Shared : uint8_t {
-  residual_0,  // written anew by turns: while one is written, others still read the other
-  residual_1,
   qkv,  // sums of products by these matrices, in pieces (partition.h)
   output,
   gate_up,
@@ -31,40 +32,37 @@ enum class Shared : uint8_t {
   logits,
   states,    // of attention's items
   attended,  // what they are merged to
+  squares,   // of what a product has left, for a norm of that before it is added
+  normed,    // the residual times the weight of its norm, and its squares
+  gated,     // what `down` multiplies
 };
-inline constexpr size_t kNumShared = static_cast<size_t>(Shared::attended) + 1;
+inline constexpr size_t kNumShared = static_cast<size_t>(Shared::gated) + 1;
 std::string_view to_string(Shared shared);
 Shared shared_of(WeightRole role);  // where sums of products by the matrix go
 
 enum class MainKind : uint8_t {
   product,
   attention,
-  merge,  // of the states that attention has left; the program's operation is attention's
-};
-
-// What a prologue makes the residual of.
-enum class ResidualFrom : uint8_t {
-  nothing,    // it makes none
-  embedding,  // rows of the embedding, which every worker gathers itself
-  sum,        // the last one and what the phase before has left
+  merge,   // of the states that attention has left; the program's operation is attention's
+  reduce,  // of the sums that the product before has left
 };
 
 struct Phase {
   int layer = -1;                       // of the main operation; -1: behind the layers
-  size_t begin = 0, main = 0, end = 0;  // operations of the program: [begin, main) is the prologue
-  WeightRole role = WeightRole::head;   // of a product: its matrix
+  size_t begin = 0, main = 0, end = 0;  // operations of the program: [begin, main) is the prologue; a reduction has all
+  WeightRole role = WeightRole::head;   // of a product: its matrix; of a reduction: that of the sums
   MainKind kind = MainKind::product;
-  ResidualFrom residual = ResidualFrom::nothing;
-  bool writes_residual = false;  // what the prologue makes of it: each worker a part, or all, each for itself
-  // The residual's two buffers: the last one is read from here, the one that the prologue makes is written there.
-  Shared residual_from = Shared::residual_1, residual_to = Shared::residual_0;
-  Shared writes = Shared::logits;  // what the main operation leaves; the next phase reads it
+  Shared writes = Shared::logits;  // what the phase leaves; the next one reads it
+  bool is_normed = false;          // a product: its sums are multiplied by the factor of the norm before
+  bool norms_sums = false;  // a reduction: of sums that the phase before has kept, by the squares that it has left
 
   bool multiplies() const { return kind == MainKind::product; }
   bool attends() const { return kind == MainKind::attention; }
   bool merges() const { return kind == MainKind::merge; }
-  bool embeds() const { return residual == ResidualFrom::embedding; }
-  bool makes_residual() const { return residual != ResidualFrom::nothing; }
+  bool reduces() const { return kind == MainKind::reduce; }
+  // A product of the embedding, which every worker gathers; owners keep their part of the residual that it is.
+  bool embeds() const { return multiplies() && begin < main; }
+  bool adds() const { return reduces() && writes == Shared::normed; }  // to the residual that owners keep
 };
 
 struct Phases {
@@ -74,21 +72,17 @@ struct Phases {
   int layer_period = 1;  // decode::layer_period of the program
 
   int size() const { return static_cast<int>(all.size()); }
-  // What the phase's prologue reads beside the residual: what the phase before has left. Of the first: nothing.
+  // What the phase reads is what the phase before has left. Of the first: nothing.
   const Phase* before(int phase) const { return phase > 0 ? &all[static_cast<size_t>(phase) - 1] : nullptr; }
-  // The phase before it that has written the residual last; -1: none.
-  int last_residual(int phase) const;
 };
 
 // Throws Error(unsupported) for a program that has operations in an order that phases do not have.
 Phases make_phases(const Program& program);
 
 std::span<const Operation> prologue_of(const Phase& phase, const Program& program);
+std::span<const Operation> operations_of(const Phase& phase, const Program& program);  // of a reduction
 std::span<const Operation> epilogue_of(const Phase& phase, const Program& program);
 const Operation& main_of(const Phase& phase, const Program& program);
-// Whether what the phase before has left is normed before it is added to the residual: then every column of the
-// residual needs whole rows of it.
-bool norms_what_it_adds(const Phase& phase, const Program& program);
 
 // "layer 3: qkv", "head": for messages.
 std::string name_of(const Phase& phase);

@@ -77,9 +77,9 @@ class Field {
 }  // namespace
 
 std::string_view to_string(StepKind kind) {
-  static constexpr std::string_view kNames[] = {"wait",       "read",         "prologue",   "write_residual", "append",
-                                                "await",      "multiply",     "write_sums", "start",          "attend",
-                                                "attend_own", "write_states", "merge",      "release",        "arrive"};
+  static constexpr std::string_view kNames[] = {
+      "wait",       "read",  "prologue", "keep",       "reduce",       "append", "await",   "multiply",
+      "write_sums", "start", "attend",   "attend_own", "write_states", "merge",  "release", "arrive"};
   return enum_name(kNames, kind);
 }
 
@@ -88,7 +88,7 @@ std::string to_string(const Load& load, const Partition& partition) {
   const std::string what =
       load.item >= 0 ? fmt::format("keys and values {} of item {}", range_text(load.begin, load.end), load.item)
                      : fmt::format("tiles {}", range_text(load.begin, load.end));
-  return fmt::format("{:<22}  {:<36}  -> ring {} ({} bytes), behind {} releases", name_of(phase), what, load.at,
+  return fmt::format("{:<28}  {:<36}  -> ring {} ({} bytes), behind {} releases", name_of(phase), what, load.at,
                      load.bytes, load.after);
 }
 
@@ -105,7 +105,8 @@ std::string to_string(const WorkerStep& step, const Partition& partition) {
                              : fmt::format("phase {}", step.id));
       break;
     case StepKind::prologue: text = fmt::format("columns {}", range); break;
-    case StepKind::write_residual: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
+    case StepKind::keep: text = fmt::format("residual: cells {}", range); break;
+    case StepKind::reduce: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
     case StepKind::append: text = fmt::format("item {}: rows {}", step.id, range); break;
     case StepKind::await:
     case StepKind::release: text = fmt::format("load {}", step.id); break;
@@ -117,7 +118,7 @@ std::string to_string(const WorkerStep& step, const Partition& partition) {
     case StepKind::write_states: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
     case StepKind::merge: text = fmt::format("{}: cells {}", to_string(step.buffer), range); break;
   }
-  return fmt::format("{:<22}  {:<14}  {}", name_of(partition.phases.all[static_cast<size_t>(step.phase)]),
+  return fmt::format("{:<28}  {:<14}  {}", name_of(partition.phases.all[static_cast<size_t>(step.phase)]),
                      to_string(step.kind), text);
 }
 

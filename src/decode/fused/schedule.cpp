@@ -23,6 +23,8 @@ class Writer {
         attention(phase);
       else if (phase.merges())
         merge(phase);
+      else if (phase.reduces())
+        reduce(phase);
       else
         product(phase);
       if (counts() && p + 1 < schedule_.num_phases) add({.kind = StepKind::arrive, .id = p});
@@ -40,11 +42,11 @@ class Writer {
     own_.steps.push_back(step);
   }
   // What the phase before wrote.
-  void read(Shared buffer, Range cells) { read(buffer, cells, phase_ - 1); }
-  void read(Shared buffer, Range cells, int writer) {
+  void read(Shared buffer, Range cells) {
     if (cells.empty()) return;
-    add({.kind = StepKind::read, .buffer = buffer, .id = writer, .begin = cells.begin, .end = cells.end});
+    add({.kind = StepKind::read, .buffer = buffer, .id = phase_ - 1, .begin = cells.begin, .end = cells.end});
   }
+
   // ---- the ring
 
   // Adds a load, where the ring has room next.
@@ -74,12 +76,12 @@ class Writer {
     const MatrixPartition& matrix = partition_.matrix_of(phase);
     const TiledMatrix& tiles = matrix.tiles;
     const auto [first, end] = matrix.tiles_of(worker_);
-    if (first == end) return;
-    if (phase.writes_residual && !schedule_.keeps_residual)
-      residual(phase, matrix.residual_of(worker_, partition_.num_cells(phase.residual_to, phase.layer)));
-    const Range columns = columns_of(tiles, first, end);
+    const Range owned = phase.embeds() ? partition_.owned_cells(Shared::normed, worker_) : Range{};
+    if (first == end && owned.empty()) return;
+    const Range columns = first < end ? columns_of(tiles, first, end) : Range{};
     read_for(phase, columns);
     add({.kind = StepKind::prologue, .begin = columns.begin, .end = columns.end});
+    if (!owned.empty()) add({.kind = StepKind::keep, .begin = owned.begin, .end = owned.end});
     int64_t slot = matrix.worker_slot[w()];
     for (int64_t tile = first; tile < end;) {
       int64_t behind = tile + 1;
@@ -98,20 +100,6 @@ class Writer {
     }
   }
 
-  // The worker's part, before all is there that the product multiplies: on a card its threads write it as they go.
-  void residual(const Phase& phase, Range cells) {
-    if (cells.empty()) return;
-    if (phase.makes_residual() && !phase.embeds()) {
-      const int64_t cols = program_.cols_of(Buffer::residual);
-      read(phase.residual_from, cells, partition_.phases.last_residual(phase_));
-      read_rows(*partition_.phases.before(phase_),
-                {norms_what_it_adds(phase, program_)
-                     ? Range{0, cols}
-                     : Range{cells.begin * kBandRows, std::min(cells.end * kBandRows, cols)}});
-    }
-    add({.kind = StepKind::write_residual, .buffer = phase.residual_to, .begin = cells.begin, .end = cells.end});
-  }
-
   // Of the panel that the tiles lie in.
   Range columns_of(const TiledMatrix& tiles, int64_t first, int64_t end) const {
     const int64_t of_panel = tiles.strip_tiles() * tiles.tile_cols;
@@ -122,17 +110,33 @@ class Writer {
   void read_for(const Phase& phase, Range columns) {
     if (phase.embeds()) return;
     const Phase& before = *partition_.phases.before(phase_);
-    if (phase.makes_residual()) {  // a norm takes all of it
-      if (!schedule_.keeps_residual)
-        read(phase.residual_from, {0, partition_.num_cells(phase.residual_from, phase.layer)},
-             partition_.phases.last_residual(phase_));
-      read(before.writes, {0, partition_.num_cells(before.writes, before.layer)});
-    } else if (before.merges()) {
-      read(Shared::attended, partition_.attended_cells(columns));
-    } else {
-      const int64_t half = program_.cols_of(Buffer::gate);  // gate, then up
-      read_rows(before, {columns, {half + columns.begin, half + columns.end}});
+    if (phase.is_normed)  // the factor takes squares of all columns
+      read(before.writes, {0, partition_.num_cells(before.writes, 0)});
+    else if (before.merges())
+      read(before.writes, partition_.attended_cells(columns));
+    else
+      read(before.writes, {columns.begin / kBandRows, (columns.end + kBandRows - 1) / kBandRows});
+  }
+
+  // ---- reductions
+
+  void reduce(const Phase& phase) {
+    const Range owned = partition_.owned_cells(phase.writes, worker_);
+    for (int64_t cell = owned.begin; cell < owned.end; ++cell) {
+      if (phase.norms_sums)
+        read(Shared::squares, {0, partition_.num_cells(Shared::squares, 0)});
+      else
+        read_rows(*partition_.phases.before(phase_), columns_of_cell(phase, cell));
+      add({.kind = StepKind::reduce, .buffer = phase.writes, .begin = cell, .end = cell + 1});
     }
+  }
+
+  // Of the product's rows.
+  std::vector<Range> columns_of_cell(const Phase& phase, int64_t cell) const {
+    const int64_t cols = program_.cols_of(phase.writes == Shared::gated ? Buffer::gated : Buffer::residual);
+    const Range columns{cell * kBandRows, std::min((cell + 1) * kBandRows, cols)};
+    if (phase.writes != Shared::gated) return {columns};
+    return {columns, {cols + columns.begin, cols + columns.end}};  // gate, then up
   }
 
   // The slots that hold rows of the matrix of the phase before, each once.
@@ -158,7 +162,7 @@ class Writer {
 
   // Cell by cell: on a card those that are merged at once are read before any of them is written, others behind that.
   void merge(const Phase& phase) {
-    const Range own = partition_.attended_of(worker_);
+    const Range own = partition_.owned_cells(phase.writes, worker_);
     for (int64_t cell = own.begin; cell < own.end; ++cell) {
       read_states(schedule_.items_of(phase, program_), cell / partition_.head_cells());
       add({.kind = StepKind::merge, .buffer = phase.writes, .begin = cell, .end = cell + 1});
@@ -254,7 +258,6 @@ Schedule make_schedule(const Partition& partition, StepShape shape) {
   if (!schedule.shape.wants_logits)
     while (!partition.phases.all[static_cast<size_t>(schedule.num_phases) - 1].attends()) --schedule.num_phases;
   if (machine.edge == EdgeForm::counter) schedule.num_counters = schedule.num_phases - 1;
-  schedule.keeps_residual = partition.keeps_residual(schedule.num_rows());
   for (int w = 0; w < partition.machine.workers; ++w)
     schedule.workers.push_back(Writer(partition, schedule, w).write());
   return schedule;

@@ -30,28 +30,29 @@ struct Load {
 };
 
 enum class StepKind : uint8_t {
-  wait,            // until `count` workers have arrived at counter `id`; with counters alone, like `arrive`
-  read,            // cells [begin, end) of a shared buffer, written by phase `id`; with tags: waits until they are
-  prologue,        // makes columns [begin, end) of what the product multiplies, of what was read, and kept
-  write_residual,  // makes cells [begin, end) of the residual, of what was read, for others
-  append,          // keys and values of rows [begin, end) go into the cache, for the KV head of item `id`
-  await,           // until load `id` is there
-  multiply,        // tiles [begin, end) of one band, which lie in load `id`, by the columns: added to the sums
-  write_sums,      // the sums into slot `begin`; they are zero again
-  start,           // item `id` of attention: its queries, an empty state for each row and head
-  attend,          // tokens [begin, end) of item `count`, which lie in load `id`
-  attend_own,      // tokens [begin, end) of item `id` that this step appends, of what was read
-  write_states,    // the item's states into cells [begin, end)
-  merge,           // states of all rows, which were read, into cells [begin, end) of `attended`
-  release,         // load `id` is read
-  arrive,          // at counter `id`: what was written is there for whoever waits
+  wait,          // until `count` workers have arrived at counter `id`; with counters alone, like `arrive`
+  read,          // cells [begin, end) of a shared buffer, written by phase `id`; with tags: waits until they are
+  prologue,      // makes columns [begin, end) of what the product multiplies, of what was read
+  keep,          // cells [begin, end) of the residual that the prologue has made: the worker owns them
+  reduce,        // sums that were read, or kept, become cells [begin, end) of a buffer
+  append,        // keys and values of rows [begin, end) go into the cache, for the KV head of item `id`
+  await,         // until load `id` is there
+  multiply,      // tiles [begin, end) of one band, which lie in load `id`, by the columns: added to the sums
+  write_sums,    // the sums into slot `begin`; they are zero again
+  start,         // item `id` of attention: its queries, an empty state for each row and head
+  attend,        // tokens [begin, end) of item `count`, which lie in load `id`
+  attend_own,    // tokens [begin, end) of item `id` that this step appends, of what was read
+  write_states,  // the item's states into cells [begin, end)
+  merge,         // states of all rows, which were read, into cells [begin, end) of `attended`
+  release,       // load `id` is read
+  arrive,        // at counter `id`: what was written is there for whoever waits
 };
 inline constexpr int kNumStepKinds = static_cast<int>(StepKind::arrive) + 1;
 std::string_view to_string(StepKind kind);
 
 struct WorkerStep {
   StepKind kind = StepKind::wait;
-  Shared buffer = Shared::residual_0;
+  Shared buffer = Shared::qkv;
   int phase = 0;
   int id = 0, count = 0;
   int64_t begin = 0, end = 0;
@@ -73,9 +74,8 @@ struct StepShape {
 
 struct Schedule {
   StepShape shape = {};
-  int num_phases = 0;           // that run
-  int num_counters = 0;         // one for each join: counter i stands behind phase i; with tags: none
-  bool keeps_residual = false;  // each worker: then it is not among the cells
+  int num_phases = 0;    // that run
+  int num_counters = 0;  // one for each join: counter i stands behind phase i; with tags: none
   std::vector<WorkerSchedule> workers = {};
 
   int num_rows() const;

@@ -19,7 +19,6 @@ Walk::Walk(const Partition& partition, const WalkWeights& weights, const Schedul
       values.resize(std::max(values.size(), static_cast<size_t>(cells * memory_->floats_of_cell(buffer))));
     };
     make_room(phase.writes, schedule.num_cells(partition, phase));
-    if (phase.writes_residual) make_room(phase.residual_to, partition.num_cells(phase.residual_to, 0));
   }
   for (size_t i = 0; i < kNumShared; ++i)
     memory_->tags[i] = std::vector<std::atomic<int>>(static_cast<size_t>(memory_->num_cells(static_cast<Shared>(i))));

@@ -52,7 +52,8 @@ struct Walk::Memory {
   const WalkInput& input;
   const int rows;
   bool poisons = false;
-  // Cells of each buffer: of sums and of the residual [rows, 16], of states [head_dim + 2].
+  // Cells of each buffer: of states [head_dim + 2], of squares [rows], of `normed` [rows, 16] and squares [rows], of
+  // others [rows, 16].
   std::array<std::vector<float>, kNumShared> shared;
   std::vector<std::atomic<int>> counters;
   // With tagged edges: the phase that has written each cell.
@@ -61,7 +62,12 @@ struct Walk::Memory {
   const Phase& phase(int index) const { return partition.phases.all[static_cast<size_t>(index)]; }
   int group() const { return program.num_qo_heads / program.num_kv_heads; }
   int64_t floats_of_cell(Shared buffer) const {
-    return buffer == Shared::states ? program.head_dim + 2 : rows * kBandRows;
+    switch (buffer) {
+      case Shared::states: return program.head_dim + 2;
+      case Shared::squares: return rows;
+      case Shared::normed: return rows * (kBandRows + 1);
+      default: return rows * kBandRows;
+    }
   }
   int64_t num_cells(Shared buffer) const {
     return static_cast<int64_t>(shared[static_cast<size_t>(buffer)].size()) / floats_of_cell(buffer);

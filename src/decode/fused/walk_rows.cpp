@@ -15,12 +15,6 @@ void norm_row(const float* x, const float* weight, int64_t cols, float eps, floa
     y[i] = static_cast<float>(static_cast<double>(x[i]) * scale * static_cast<double>(weight[i]));
 }
 
-float gate_of(Gate gate, float x) {
-  if (gate == Gate::silu) return x / (1.f + std::exp(-x));
-  constexpr float kFactor = 0.7978845608f;  // sqrt(2 / pi)
-  return 0.5f * x * (1.f + std::tanh(kFactor * (x + 0.044715f * x * x * x)));
-}
-
 void rotate_head(const ops::RopeTable& rope, int row, float* head) {
   const float* cos = rope.cos.data() + static_cast<int64_t>(row) * rope.pairs;
   const float* sin = rope.sin.data() + static_cast<int64_t>(row) * rope.pairs;
@@ -38,13 +32,14 @@ void rotate_head(const ops::RopeTable& rope, int row, float* head) {
 
 void WalkRows::reset() {
   for (size_t i = 0; i < kNumShared; ++i) inbox_[i].assign(memory_.shared[i].size(), kPoison);
-  kept_.clear();
   begin_phase(-1);
 }
 
 void WalkRows::begin_phase(int phase) {
   phase_ = phase;
   x_.clear();
+  residual_.clear();
+  factors_.assign(static_cast<size_t>(memory_.rows), 1.f);
   if (!memory_.poisons) return;
   for (std::vector<float>& values : inbox_) std::ranges::fill(values, kPoison);
 }
@@ -57,28 +52,10 @@ void WalkRows::read(const WorkerStep& step) {
               inbox_[static_cast<size_t>(step.buffer)].begin() + step.begin * floats);
 }
 
-void WalkRows::write_residual(const WorkerStep& step) const {
-  const Phase& phase = memory_.phase(phase_);
-  const int64_t cols = memory_.program.cols_of(Buffer::residual);
-  demand(step.buffer <= Shared::residual_1 && step.begin >= 0 && step.begin <= step.end &&
-             step.end <= memory_.num_cells(step.buffer),
-         "a residual beyond its buffer");
-  demand(phase.makes_residual(), "a residual that the phase does not make");
-  const Rows residual = std::move(run_prologue(phase, true)[static_cast<size_t>(Buffer::residual)]);
-  for (int64_t cell = step.begin; cell < step.end; ++cell) {
-    for (int row = 0; row < memory_.rows; ++row)
-      for (int64_t i = 0; i < kBandRows && cell * kBandRows + i < cols; ++i)
-        memory_.cell(step.buffer, cell)[row * kBandRows + i] =
-            residual[static_cast<size_t>(row * cols + cell * kBandRows + i)];
-    memory_.publish(step.buffer, cell, phase_);
-  }
-}
-
 const float* WalkRows::cell(Shared buffer, int64_t index) const {
   return inbox_[static_cast<size_t>(buffer)].data() + index * memory_.floats_of_cell(buffer);
 }
 
-// A column of a product: its band's pieces in the order of panels and of slots.
 float WalkRows::sum_of(const MatrixPartition& matrix, Shared buffer, int row, int64_t column) const {
   const int64_t band = matrix.tiles.band_of_row(column), in_band = column - matrix.tiles.first_row_of(band);
   float sum = 0;
@@ -86,18 +63,12 @@ float WalkRows::sum_of(const MatrixPartition& matrix, Shared buffer, int row, in
   return sum;
 }
 
-void WalkRows::gather_sums(const Phase& before, Buffers& buffers) const {
-  const MatrixPartition& matrix = memory_.partition.matrix_of(before);
-  int64_t first = 0;
-  for (const Buffer buffer : main_of(before, memory_.program).writes) {
-    const int64_t cols = memory_.program.cols_of(buffer);
-    Rows& rows = buffers[static_cast<size_t>(buffer)];
-    rows.resize(static_cast<size_t>(memory_.rows * cols));
-    for (int row = 0; row < memory_.rows; ++row)
-      for (int64_t i = 0; i < cols; ++i)
-        rows[static_cast<size_t>(row * cols + i)] = sum_of(matrix, before.writes, row, first + i);
-    first += cols;
-  }
+float WalkRows::norm_factor(Shared buffer, int row) const {
+  double squares = 0;
+  const int64_t at = buffer == Shared::normed ? memory_.rows * kBandRows : 0;
+  for (int64_t i = 0; i < memory_.num_cells(buffer); ++i) squares += static_cast<double>(cell(buffer, i)[at + row]);
+  const auto cols = static_cast<double>(memory_.program.cols_of(Buffer::residual));
+  return static_cast<float>(1 / std::sqrt(squares / cols + static_cast<double>(memory_.program.norm_eps)));
 }
 
 void WalkRows::merge(const WorkerStep& step) const {
@@ -126,89 +97,56 @@ void WalkRows::merge(const WorkerStep& step) const {
   }
 }
 
-void WalkRows::gather_attended(Rows& attended) const {
-  const int64_t dim = memory_.program.head_dim, cells = memory_.partition.head_cells();
-  attended.clear();
-  for (int row = 0; row < memory_.rows; ++row)
-    for (int64_t head = 0; head < memory_.program.num_qo_heads; ++head)
-      for (int64_t d = 0; d < dim; ++d)
-        attended.push_back(cell(Shared::attended, head * cells + d / kBandRows)[row * kBandRows + d % kBandRows]);
-}
-
-void WalkRows::gather_residual(const Phase& phase, Rows& residual) const {
-  if (memory_.schedule.keeps_residual) {
-    demand(!kept_.empty(), "a residual that the worker does not have");
-    residual = kept_;
-    return;
-  }
+const float* WalkRows::embedded(int row, int64_t cell) const {
   const int64_t cols = memory_.program.cols_of(Buffer::residual);
-  residual.resize(static_cast<size_t>(memory_.rows * cols));
-  for (int row = 0; row < memory_.rows; ++row)
-    for (int64_t i = 0; i < cols; ++i)
-      residual[static_cast<size_t>(row * cols + i)] =
-          cell(phase.residual_from, i / kBandRows)[row * kBandRows + i % kBandRows];
+  demand(cell >= 0 && cell * kBandRows < cols, "a residual beyond its columns");
+  demand(!residual_.empty(), "a residual that no prologue has made");
+  return residual_.data() + row * cols + cell * kBandRows;
 }
 
-void WalkRows::run_operation(const Operation& operation, Buffers& buffers) const {
+// The embedding and its norm.
+void WalkRows::embed(const Phase& phase) {
   const Program& program = memory_.program;
-  const auto rows_of = [&](Buffer buffer) -> Rows& { return buffers[static_cast<size_t>(buffer)]; };
-  const auto weight = [&](size_t i) -> const std::vector<float>& {
-    return memory_.weights.vector(operation.weights[i].role, operation.layer);
-  };
-  const int64_t cols = program.cols_of(operation.writes[0]);
-  Rows& to = rows_of(operation.writes[0]);
-  to.resize(static_cast<size_t>(memory_.rows * cols));
-  for (int row = 0; row < memory_.rows; ++row) {
-    float* y = to.data() + row * cols;
-    const auto from = [&](size_t i) { return rows_of(operation.reads[i]).data() + row * cols; };
-    switch (operation.kind) {
-      case OperationKind::embed:
-        memory_.weights.embedding_row(memory_.input.step->tokens[static_cast<size_t>(row)], y);
-        for (int64_t i = 0; i < cols; ++i) y[i] *= operation.scale;
-        break;
-      case OperationKind::norm: norm_row(from(0), weight(0).data(), cols, program.norm_eps, y); break;
-      case OperationKind::add_bias:
-        for (int64_t i = 0; i < cols; ++i) y[i] += weight(0)[static_cast<size_t>(i)];
-        break;
-      case OperationKind::add: {
-        const float *a = from(0), *b = from(1);
-        for (int64_t i = 0; i < cols; ++i) y[i] = a[i] + b[i];
-        break;
+  residual_.resize(static_cast<size_t>(memory_.rows * cols_));
+  for (const Operation& operation : prologue_of(phase, program))
+    for (int row = 0; row < memory_.rows; ++row) {
+      float* residual = residual_.data() + row * cols_;
+      float* x = x_.data() + row * cols_;
+      if (operation.kind == OperationKind::embed) {
+        memory_.weights.embedding_row(memory_.input.step->tokens[static_cast<size_t>(row)], residual);
+        for (int64_t i = 0; i < cols_; ++i) x[i] = residual[i] *= operation.scale;
+      } else {
+        demand(operation.kind == OperationKind::norm, "a prologue that the walk does not have");
+        norm_row(residual, memory_.weights.vector(operation.weights[0].role, operation.layer).data(), cols_,
+                 program.norm_eps, x);
       }
-      case OperationKind::gate: {
-        const float *gate = from(0), *up = from(1);
-        for (int64_t i = 0; i < cols; ++i) y[i] = gate_of(operation.gate, gate[i]) * up[i];
-        break;
-      }
-      default: demand(false, "a prologue that the walk does not have");
     }
-  }
 }
 
-WalkRows::Buffers WalkRows::run_prologue(const Phase& phase, bool ends_with_residual) const {
-  Buffers buffers;
-  if (const Phase* before = memory_.partition.phases.before(phase_)) {
-    if (before->merges())
-      gather_attended(buffers[static_cast<size_t>(Buffer::attended)]);
-    else
-      gather_sums(*before, buffers);
-  }
-  if (phase.makes_residual() && !phase.embeds()) gather_residual(phase, buffers[static_cast<size_t>(Buffer::residual)]);
-  for (const Operation& operation : prologue_of(phase, memory_.program)) {
-    run_operation(operation, buffers);
-    if (ends_with_residual && operation.writes[0] == Buffer::residual) break;
-  }
-  return buffers;
+// What the phase before has left.
+void WalkRows::gather(const Phase& before) {
+  const int64_t dim = memory_.program.head_dim;
+  for (int row = 0; row < memory_.rows; ++row)
+    for (int64_t i = 0; i < cols_; ++i) {
+      const int64_t index =
+          before.merges() ? i / dim * memory_.partition.head_cells() + i % dim / kBandRows : i / kBandRows;
+      const int64_t at = before.merges() ? i % dim % kBandRows : i % kBandRows;
+      x_[static_cast<size_t>(row * cols_ + i)] = cell(before.writes, index)[row * kBandRows + at];
+    }
 }
 
 void WalkRows::prologue(Range columns) {
   const Phase& phase = memory_.phase(phase_);
-  demand(phase.multiplies(), "a prologue of attention, which has one an item, or of a merge");
-  Buffers buffers = run_prologue(phase, false);
-  if (phase.makes_residual()) kept_ = std::move(buffers[static_cast<size_t>(Buffer::residual)]);
-  const Buffer input = main_of(phase, memory_.program).reads[0];
-  x_ = std::move(buffers[static_cast<size_t>(input)]);
-  cols_ = memory_.program.cols_of(input);
+  demand(phase.multiplies(), "a prologue of attention, which has one an item, or of no product");
+  cols_ = memory_.partition.matrix_of(phase).tiles.cols;
+  x_.assign(static_cast<size_t>(memory_.rows * cols_), kPoison);
+  if (phase.embeds()) {
+    embed(phase);
+  } else {
+    gather(*memory_.partition.phases.before(phase_));
+    for (int row = 0; phase.is_normed && row < memory_.rows; ++row)
+      factors_[static_cast<size_t>(row)] = norm_factor(Shared::normed, row);
+  }
   demand(columns.begin >= 0 && columns.begin <= columns.end && columns.end <= cols_, "columns that x does not have");
   if (!memory_.poisons) return;
   for (int row = 0; row < memory_.rows; ++row) {

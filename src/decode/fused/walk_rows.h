@@ -1,5 +1,5 @@
-// What every worker of a walk computes itself, row by row: it reads what all may read, and runs the operations of a
-// prologue on that.
+// What a worker of a walk reads, and what it computes of that itself, row by row: what products multiply, heads of
+// attention, merges.
 #pragma once
 
 #include <array>
@@ -17,32 +17,34 @@ class WalkRows {
 
   void read(const WorkerStep& step);
   void prologue(Range columns);
-  void write_residual(const WorkerStep& step) const;
   void merge(const WorkerStep& step) const;
 
-  // What the prologue has made for the product: [rows, cols], without rows before the prologue.
+  // What the product multiplies: [rows, cols], without rows before the prologue.
   const std::vector<float>& x() const { return x_; }
   int64_t cols() const { return cols_; }
+  // What the row's sums are multiplied by: 1 / rms of what was normed; 1 without a norm.
+  float factor(int row) const { return factors_[static_cast<size_t>(row)]; }
+  // Of the residual that the prologue has made from the embedding: columns of a cell.
+  const float* embedded(int row, int64_t cell) const;
   // A head of queries, keys or values of a row, after all operations that stand before attention.
   std::vector<float> head_of(Buffer buffer, int row, int64_t head) const;
+  // A column of a product: its band's pieces in the order of panels and of slots.
+  float sum_of(const MatrixPartition& matrix, Shared buffer, int row, int64_t column) const;
+  // 1 / rms of a row, by the squares that were read of all its columns.
+  float norm_factor(Shared buffer, int row) const;
 
  private:
   using Rows = std::vector<float>;  // [rows, columns]
-  using Buffers = std::array<Rows, kNumBuffers>;
 
   const float* cell(Shared buffer, int64_t index) const;
-  float sum_of(const MatrixPartition& matrix, Shared buffer, int row, int64_t column) const;
-  void gather_sums(const Phase& before, Buffers& buffers) const;
-  void gather_attended(Rows& attended) const;
-  void gather_residual(const Phase& phase, Rows& residual) const;
-  // What the operations of the phase's prologue make, up to the residual or all.
-  Buffers run_prologue(const Phase& phase, bool ends_with_residual) const;
-  void run_operation(const Operation& operation, Buffers& buffers) const;
+  void embed(const Phase& phase);
+  void gather(const Phase& before);
 
   Walk::Memory& memory_;
   int phase_ = -1;
   std::array<std::vector<float>, kNumShared> inbox_;  // cells that were read in this phase
-  Rows x_, kept_;                                     // kept: the residual, where workers keep it
+  Rows x_, residual_;
+  std::vector<float> factors_;  // of rows
   int64_t cols_ = 0;
 };
 

@@ -11,6 +11,7 @@ void WalkWorker::reset() {
   sums_.assign(static_cast<size_t>(memory_.rows * kBandRows), 0.f);
   ring_.reset();
   rows_.reset();
+  reduce_.reset();
 }
 
 std::atomic<int>& WalkWorker::counter(int id) const {
@@ -35,7 +36,8 @@ void WalkWorker::step() {
     case StepKind::await: return;  // can_step has seen it
     case StepKind::read: return rows_.read(step);
     case StepKind::prologue: return rows_.prologue({step.begin, step.end});
-    case StepKind::write_residual: return rows_.write_residual(step);
+    case StepKind::keep: return reduce_.keep(step);
+    case StepKind::reduce: return reduce_.reduce(step);
     case StepKind::append: return attention_.append(step);
     case StepKind::multiply: return multiply(step);
     case StepKind::write_sums: return write_sums(step);
@@ -53,6 +55,7 @@ void WalkWorker::begin_phase(int phase) {
   demand(phase >= 0 && phase < memory_.schedule.num_phases, "a step of a phase that is not there");
   phase_ = phase;
   rows_.begin_phase(phase);
+  reduce_.begin_phase(phase);
   attention_.begin_phase(phase);
 }
 
@@ -84,9 +87,10 @@ void WalkWorker::multiply(const WorkerStep& step) {
 }
 
 void WalkWorker::write_sums(const WorkerStep& step) {
-  demand(step.buffer >= Shared::qkv && step.buffer <= Shared::logits && step.begin >= 0 &&
-             step.begin < memory_.num_cells(step.buffer),
+  demand(step.buffer <= Shared::logits && step.begin >= 0 && step.begin < memory_.num_cells(step.buffer),
          "sums beyond their buffer");
+  for (int row = 0; row < memory_.rows; ++row)
+    for (int64_t i = 0; i < kBandRows; ++i) sums_[static_cast<size_t>(row * kBandRows + i)] *= rows_.factor(row);
   for (const Operation& operation : epilogue_of(memory_.phase(phase_), memory_.program)) {
     if (operation.kind != OperationKind::soft_cap) continue;
     for (float& sum : sums_) sum = operation.soft_cap * std::tanh(sum / operation.soft_cap);

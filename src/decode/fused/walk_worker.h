@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "decode/fused/walk_attention.h"
+#include "decode/fused/walk_reduce.h"
 #include "decode/fused/walk_ring.h"
 #include "decode/fused/walk_rows.h"
 
@@ -12,7 +13,12 @@ namespace weft::decode::fused {
 class WalkWorker {
  public:
   WalkWorker(Walk::Memory& memory, const WorkerSchedule& own)
-      : memory_(memory), own_(own), ring_(memory, own.loads), rows_(memory), attention_(memory, rows_) {}
+      : memory_(memory),
+        own_(own),
+        ring_(memory, own.loads),
+        rows_(memory),
+        reduce_(memory, rows_),
+        attention_(memory, rows_) {}
   void reset();
 
   WalkRing& ring() { return ring_; }
@@ -31,6 +37,7 @@ class WalkWorker {
   const WorkerSchedule& own_;
   WalkRing ring_;
   WalkRows rows_;
+  WalkReduce reduce_;
   WalkAttention attention_;
   size_t next_ = 0;
   int phase_ = -1;

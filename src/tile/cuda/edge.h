@@ -93,6 +93,19 @@ struct TaggedEdge {
   // The same, of at(i) and phase_of(i): asked at every look, so that they need not take registers in between.
   template <int count, class At, class PhaseOf>
   WEFT_INLINE bool read_where(const Cell* cells, const At& at, const PhaseOf& phase_of, float (&x)[count][2]) const {
+    u32 bits[count][2];
+    const bool are_there = read_bits<count>(cells, at, phase_of, bits);
+    WEFT_UNROLL
+    for (int i = 0; i < count; ++i) WEFT_UNROLL
+    for (int j = 0; j < 2; ++j) x[i][j] = ptx::from_bits(bits[i][j]);
+    return are_there;
+  }
+  // The same of cells that hold 32 bits of anything.
+  WEFT_INLINE static void write_bits(Cell* cell, u32 bits, u32 phase) {
+    ptx::store_relaxed(cell, static_cast<u64>(phase) << 32 | bits);
+  }
+  template <int count, class At, class PhaseOf>
+  WEFT_INLINE bool read_bits(const Cell* cells, const At& at, const PhaseOf& phase_of, u32 (&bits)[count][2]) const {
     u64 loaded[count][2];
     for (Patience patience(limit_ns);;) {
       WEFT_UNROLL
@@ -111,7 +124,7 @@ struct TaggedEdge {
     }
     WEFT_UNROLL
     for (int i = 0; i < count; ++i) WEFT_UNROLL
-    for (int j = 0; j < 2; ++j) x[i][j] = ptx::from_bits(static_cast<u32>(loaded[i][j]));
+    for (int j = 0; j < 2; ++j) bits[i][j] = static_cast<u32>(loaded[i][j]);
     return true;
   }
 };

@@ -105,12 +105,11 @@ TEST_F(FusedLlama, AgreesWithTheReferenceLikeEveryArchitectureAndTypeOfWeights) 
 }
 
 // Who has no tiles of a product makes nothing of its input, and does its part of all others: with six workers of the
-// output's 4 tiles, with ten also of the 8 of qkv, so that the residual lies among the cells.
+// output's 4 tiles, with ten also of the 8 of qkv.
 TEST_F(FusedOnACard, WorkersWithoutTilesGoOn) {
   const std::string path = write(model_of("gemma2"));
   for (const auto& [workers, rows] : {std::pair(6, 1), std::pair(10, 8)}) {
     testing::host_multiprocessors = workers;
-    EXPECT_EQ(partition_of(path, workers).keeps_residual(rows), workers == 6);
     const Ids ids = random_ids(8, 3);
     EXPECT_LE(errors_on_card(path, ids, static_cast<size_t>(rows), {.step = StepForm::fused}).mean, kMeanError)
         << workers;
@@ -128,7 +127,7 @@ TEST_F(FusedOnACard, AttentionAndMergesTakeSeveralRounds) {
   const AttentionTables tables = attention_tables(attention_items(partition, last.step, 0), last.step,
                                                   {.num_kv_heads = 4, .group = 1, .most_heads = most_heads(8, 1)});
   EXPECT_GE(tables.rounds.size(), 1u + 3 * kWorkers);
-  const Range cells = partition.attended_of(0);
+  const Range cells = partition.owned_cells(Shared::attended, 0);
   EXPECT_GT(cells.end - cells.begin, 2 * SharedLayout(shape_of(partition, 8, DType::bf16).sizes).merged_cells);
 
   const ModelFile file(path);

@@ -56,8 +56,11 @@ struct AttentionKernel {
   // By one warp, which takes the shares of several one after another.
   bool merge(int row, int head, int part) const {
     const PhaseCells<const u64> states{args.states, args.phase + 1};
-    const PhaseCells<u64> attended{args.attended, args.phase + 2};
-    if (args.shares == 1) return merge_cell(args.merge, edge, states, attended, row, head, part);
+    const auto write = [&](int r, int column, const float(&two)[2]) {
+      Edge::write(args.attended + (static_cast<i64>(column / 16) * args.merge.rows + r) * 16 + column % 16, two,
+                  args.phase + 2);
+    };
+    if (args.shares == 1) return merge_cell(args.merge, edge, states, row, head, part, write);
     MergedPair* const of_lanes = reinterpret_cast<MergedPair*>(ptx::shared_memory());
     for (int share = 0; share < args.shares; ++share) {
       MergedPair merged;
@@ -66,7 +69,7 @@ struct AttentionKernel {
       if (ptx::lane() < 8) of_lanes[8 * share + ptx::lane()] = merged;
     }
     ptx::warp_sync();
-    write_cell<Edge>(args.merge, attended, row, head, part, of_lanes, args.shares);
+    write_cell(args.merge, row, head, part, of_lanes, args.shares, write);
     ptx::warp_sync();
     return true;
   }

@@ -40,29 +40,6 @@ class FusedCheck : public ::testing::Test {
     if (found != steps.end()) steps.erase(found);
   }
 
-  static Partition with_one_residual(Partition partition) {
-    for (Phase& phase : partition.phases.all) phase.residual_from = phase.residual_to = Shared::residual_0;
-    return partition;
-  }
-  // Behind all that the product needs, and with nothing read for it alone.
-  static void write_residuals_last(Schedule& schedule) {
-    for (WorkerSchedule& worker : schedule.workers) {
-      std::vector<WorkerStep> steps, held;  // held: of the phase, up to its prologue
-      for (const WorkerStep& step : worker.steps) {
-        if (step.kind == StepKind::write_residual) {
-          std::erase_if(steps, [&](const WorkerStep& s) { return s.phase == step.phase && s.kind == StepKind::read; });
-          held.push_back(step);
-          continue;
-        }
-        steps.push_back(step);
-        if (step.kind != StepKind::prologue) continue;
-        steps.insert(steps.end(), held.begin(), held.end());
-        held.clear();
-      }
-      worker.steps = steps;
-    }
-  }
-
   const Partition partition_ = partition_of(
       gemma_small(), WeightType::f32, {.workers = 3, .ring_bytes = 24 << 10, .entry_bytes = 8 << 10, .kv_chunk = 32});
   const Partition tagged_ = with_tags(partition_);
@@ -74,15 +51,13 @@ TEST_F(FusedCheck, ProvesWhatIsRight) {
 }
 
 TEST_F(FusedCheck, NamesReadsThatAreNotBehindTheirWriters) {
-  const std::string first = problem_of([](Schedule& s) { drop(s, 0, StepKind::wait, 4); });
+  const std::string first = problem_of([](Schedule& s) { drop(s, 0, StepKind::wait, 6); });
   EXPECT_TRUE(has(first, "worker 0, layer 0: gate_up, step ") &&
-              has(first, "(read): nobody has written cell 2 of output"))
+              has(first, "(read): cell 2 of normed is not behind a wait on its writer, worker 1"))
       << first;
-  const std::string old = problem_of([](Schedule& s) { drop(s, 0, StepKind::wait, 10); });
-  EXPECT_TRUE(has(old, "written in phase 3; needed are")) << old;
   // In one order all may have been written: that is not enough.
   bool is_named = false;
-  for (int phase = 1; phase < 12; ++phase)
+  for (int phase = 1; phase < 20; ++phase)
     is_named = is_named || has(problem_of([&](Schedule& s) { drop(s, 2, StepKind::wait, phase); }),
                                "is not behind a wait on its writer, worker ");
   EXPECT_TRUE(is_named);
@@ -134,7 +109,7 @@ TEST_F(FusedCheck, NamesSlotsThatHoldSomethingElse) {
     WorkerStep& other = find(s, 2, StepKind::write_sums, 3);
     std::swap(one.begin, other.begin), std::swap(one.end, other.end);
   });
-  EXPECT_TRUE(has(text, "slot 0 of output holds tiles")) << text;
+  EXPECT_TRUE(has(text, "of output holds tiles")) << text;
 }
 
 TEST_F(FusedCheck, NamesWhatWasNotRead) {
@@ -166,18 +141,25 @@ TEST_F(FusedCheck, NamesTagsThatNeverCome) {
   EXPECT_TRUE(has(nobody, "layer 0: output, step ") &&
               has(nobody, "(read): waits for ever: for cell 2 of attended, which nobody writes"))
       << nobody;
-  const std::string early = problem_in(tagged_, [](Schedule& s) { find(s, 1, StepKind::read, 9).id = 2; });
+  const std::string early = problem_in(tagged_, [](Schedule& s) { find(s, 1, StepKind::read, 14).id = 2; });
   EXPECT_TRUE(has(early, "layer 1: output, step ") &&
-              has(early, "of attended as phase 2 writes it; it holds what phase 8 has written"))
+              has(early, "of attended as phase 2 writes it; it holds what phase 13 has written"))
       << early;
-  const std::string late = problem_in(tagged_, [](Schedule& s) { find(s, 1, StepKind::read, 3).id = 8; });
-  EXPECT_TRUE(has(late, "waits for ever: for cell ") && has(late, "of attended as phase 8 writes it")) << late;
+  const std::string late = problem_in(tagged_, [](Schedule& s) { find(s, 1, StepKind::read, 3).id = 13; });
+  EXPECT_TRUE(has(late, "waits for ever: for cell ") && has(late, "of attended as phase 13 writes it")) << late;
 }
 
-TEST_F(FusedCheck, NamesCellsThatTagsDoNotKeepFromBeingOverwritten) {
-  const std::string text = problem_in(with_one_residual(tagged_), write_residuals_last);
-  EXPECT_TRUE(has(text, "of residual 0 is written before worker ") && has(text, "is known to have read what lay there"))
-      << text;
+TEST_F(FusedCheck, NamesCellsThatAreOverwrittenWhileOthersMayReadThem) {
+  for (const Partition* partition : {&tagged_, &partition_}) {
+    CheckedMemory memory(*partition, schedule_of(*partition, some_.step));
+    std::vector<int> inbox(100);
+    memory.begin_phase(0, false);
+    EXPECT_EQ(memory.write(0, Shared::normed, 0, {.phase = 0}), "");
+    if (partition == &partition_) memory.arrive(0, 0), memory.wait(1, 0);
+    EXPECT_EQ(memory.read(1, Shared::normed, {0, 1}, inbox), "");
+    const std::string text = memory.write(0, Shared::normed, 0, {.phase = 2});
+    EXPECT_TRUE(has(text, "of normed is written before worker 1 is known to have read what lay there")) << text;
+  }
 }
 
 // Items and merges of a worker run side by side: who has read what one of them wrote is behind it, and not behind its
@@ -207,10 +189,14 @@ TEST_F(FusedCheck, FollowsItemsOneByOne) {
             "cell 0 of qkv is written before an item or a merge is known to have read what lay there");
 }
 
-// Workers read the residual of the last phase while owners write the next one.
-TEST_F(FusedCheck, RefusesToWriteTheResidualThatOthersStillRead) {
-  const std::string text = problem_in(with_one_residual(partition_), write_residuals_last);
-  EXPECT_TRUE(has(text, "of residual 0 is")) << text;
+TEST_F(FusedCheck, NamesWhatAWorkerHasNotKept) {
+  const auto drop_all = [](StepKind kind) {
+    return [kind](Schedule& s) {
+      std::erase_if(s.workers[0].steps, [&](const WorkerStep& step) { return step.kind == kind; });
+    };
+  };
+  const std::string text = problem_in(partition_, drop_all(StepKind::keep));
+  EXPECT_TRUE(has(text, "of the residual of phase -1; needed is that of phase 0")) << text;
 }
 
 // A worker that reads what nobody asks of it may come too late: what it waits for is overwritten.
@@ -219,7 +205,8 @@ TEST_F(FusedCheck, NamesReadsThatNobodyWaitsFor) {
       partition_of(gemma_small(), WeightType::f32, {.workers = 90, .kv_chunk = 32, .edge = EdgeForm::tagged});
   int idle = 0;  // has nothing to do
   const auto has_tiles = [&](const MatrixPartition& matrix) { return !matrix.tiles_of(idle).empty(); };
-  while (std::ranges::any_of(partition.matrices, has_tiles) || !partition.attended_of(idle).empty()) ++idle;
+  while (std::ranges::any_of(partition.matrices, has_tiles) || !partition.owned_cells(Shared::attended, idle).empty())
+    ++idle;
   const std::string text = problem_in(partition, [&](Schedule& s) {
     std::vector<WorkerStep>& steps = s.workers[static_cast<size_t>(idle)].steps;
     const auto later = std::ranges::find_if(steps, [](const WorkerStep& step) { return step.phase > 3; });
@@ -228,20 +215,6 @@ TEST_F(FusedCheck, NamesReadsThatNobodyWaitsFor) {
   });
   EXPECT_TRUE(has(text, "of attended is written before worker " + std::to_string(idle) + " is known to have read"))
       << text;
-}
-
-TEST_F(FusedCheck, NamesResidualsThatAWorkerDoesNotKeep) {
-  Partition partition = tagged_;
-  partition.machine.kept_bytes = 1 << 20;
-  EXPECT_EQ(problem_in(partition, [](Schedule& s) { EXPECT_TRUE(s.keeps_residual); }), "none");
-  const std::string text = problem_in(partition, [](Schedule& s) { drop(s, 1, StepKind::prologue, 3); });
-  EXPECT_TRUE(has(text, "comes before the prologue")) << text;
-  const std::string twice = problem_in(partition, [](Schedule& s) {
-    std::vector<WorkerStep>& steps = s.workers[1].steps;
-    const WorkerStep prologue = find(s, 1, StepKind::prologue, 4);
-    steps.insert(std::ranges::find(steps, prologue), prologue);
-  });
-  EXPECT_TRUE(has(twice, "the worker keeps the residual of phase 4; needed is that of phase 0")) << twice;
 }
 
 }  // namespace

@@ -228,23 +228,12 @@ std::string mutate(Partition& partition, std::mt19937_64& random) {
   };
   MatrixPartition& matrix = partition.matrices[below(partition.matrices.size())];
   const std::string name = fmt::format("{} of layer {}: ", to_string(matrix.role), matrix.layer);
-  switch (below(4)) {
+  switch (below(3)) {
     case 0: return name + change("border", matrix.borders, below(matrix.borders.size()), matrix.tiles.num_tiles());
     case 1:
       return name + change("worker_slot", matrix.worker_slot, below(matrix.worker_slot.size()), matrix.num_slots());
-    case 2:
+    default:
       return name + change("first_slot", matrix.first_slot, below(matrix.first_slot.size() - 1), matrix.num_slots());
-    default: {
-      Phase& phase = partition.phases.all[below(partition.phases.all.size())];
-      if (random() % 3 == 0) {
-        phase.writes_residual = !phase.writes_residual;
-        return fmt::format("{}: writes_residual {}", name_of(phase), phase.writes_residual);
-      }
-      Shared& residual = random() % 2 == 0 ? phase.residual_from : phase.residual_to;
-      residual = residual == Shared::residual_0 ? Shared::residual_1 : Shared::residual_0;
-      return fmt::format("{}: residual {} -> {}", name_of(phase), to_string(phase.residual_from),
-                         to_string(phase.residual_to));
-    }
   }
 }
 

@@ -121,7 +121,7 @@ class Arena {
 class FusedMutants : public RandomModelTest {
  protected:
   // A ring of few entries, bands that are cut, panels of a tile, more chunks of keys than one.
-  std::unique_ptr<Arena> make(const char* architecture, int workers, EdgeForm edge, int64_t kept_bytes = 0) {
+  std::unique_ptr<Arena> make(const char* architecture, int workers, EdgeForm edge) {
     RandomModelOptions model = small_model(architecture);
     model.sliding_window = 9;
     return std::make_unique<Arena>(write(model), Machine{.workers = workers,
@@ -130,7 +130,6 @@ class FusedMutants : public RandomModelTest {
                                                          .x_bytes = 16 * 64,
                                                          .max_entries = 4,
                                                          .kv_chunk = 8,
-                                                         .kept_bytes = kept_bytes,
                                                          .edge = edge});
   }
 };
@@ -139,7 +138,7 @@ TEST_F(FusedMutants, RightSchedulesAreRightInEveryOrder) {
   for (const char* architecture : {"llama", "gemma2"})
     for (const EdgeForm edge : {EdgeForm::counter, EdgeForm::tagged})
       for (const int workers : {1, 3, 7}) {
-        const std::unique_ptr<Arena> arena = make(architecture, workers, edge, workers == 3 ? 1 << 20 : 0);
+        const std::unique_ptr<Arena> arena = make(architecture, workers, edge);
         for (uint64_t seed = 1; seed <= 20; ++seed)
           EXPECT_FALSE(arena->is_wrong(arena->schedule(), seed))
               << architecture << ", " << to_string(edge) << ", seed " << seed;
@@ -159,7 +158,6 @@ TEST_P(FusedMutantsAreRejected, WhereTheyAreWrong) {
   std::vector<std::unique_ptr<Arena>> arenas;
   arenas.push_back(make("llama", 3, edge));
   arenas.push_back(make("gemma2", 5, edge));
-  arenas.push_back(make("llama", 4, edge, 1 << 20));  // workers keep the residual
   uint64_t wrong = 0, rejected = 0, harmless = 0, missed = 0;
   for (uint64_t i = first; i < first + cases && missed < 3; ++i) {
     std::mt19937_64 random(seed * 1000003 + i);

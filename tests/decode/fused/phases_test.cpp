@@ -8,33 +8,39 @@
 namespace weft::testing {
 namespace {
 
-TEST(Phases, OfALlamaAreSixALayerAndTheHead) {
+TEST(Phases, OfALlamaAreNineALayerAndTheHead) {
   const Program program = make_program(llama_8b());
   const Phases phases = make_phases(program);
-  EXPECT_EQ(phases.size(), 193);
-  EXPECT_EQ(phases.of_layer, 6);
+  EXPECT_EQ(phases.size(), 289);
+  EXPECT_EQ(phases.of_layer, 9);
   EXPECT_EQ(to_string(phases, program),
-            "193 phases, 192 joins: 6 a layer, and the head; layers repeat after 1\n"
-            "phase                   prologue                                        writes      residual\n"
-            "layer 0: qkv            embed, norm                                     qkv         embedding -> 0\n"
-            "layer 0: attention      rotate, append                                  states      -\n"
-            "layer 0: merge          -                                               attended    -\n"
-            "layer 0: output         -                                               output      -\n"
-            "layer 0: gate_up        add, norm                                       gate_up     0 -> 1\n"
-            "layer 0: down           gate                                            down        -\n"
-            "layer 1: qkv            add, norm                                       qkv         1 -> 0\n"
-            "layer 1: attention      rotate, append                                  states      -\n"
-            "layer 1: merge          -                                               attended    -\n"
-            "layer 1: output         -                                               output      -\n"
-            "layer 1: gate_up        add, norm                                       gate_up     0 -> 1\n"
-            "layer 1: down           gate                                            down        -\n"
-            "head                    add, norm                                       logits      1 -> stays\n");
+            "289 phases, 288 joins: 9 a layer, and the head; layers repeat after 1\n"
+            "phase                         writes      operations\n"
+            "layer 0: qkv                  qkv         embed, norm, project\n"
+            "layer 0: attention            states      rotate, append, attend\n"
+            "layer 0: merge                attended    -\n"
+            "layer 0: output               output      project\n"
+            "layer 0: normed of output     normed      add, norm\n"
+            "layer 0: gate_up              gate_up     project\n"
+            "layer 0: gated of gate_up     gated       gate\n"
+            "layer 0: down                 down        project\n"
+            "layer 0: normed of down       normed      add, norm\n"
+            "layer 1: qkv                  qkv         project\n"
+            "layer 1: attention            states      rotate, append, attend\n"
+            "layer 1: merge                attended    -\n"
+            "layer 1: output               output      project\n"
+            "layer 1: normed of output     normed      add, norm\n"
+            "layer 1: gate_up              gate_up     project\n"
+            "layer 1: gated of gate_up     gated       gate\n"
+            "layer 1: down                 down        project\n"
+            "layer 1: normed of down       normed      add, norm\n"
+            "head                          logits      project\n");
 }
 
-TEST(Phases, TakeNormsOfWhatIsAddedIntoPrologues) {
+TEST(Phases, TakeNormsOfWhatIsAddedInTwo) {
   const Program program = make_program(gemma_small());
   const std::string text = to_string(make_phases(program), program);
-  EXPECT_TRUE(has(text, "layer 0: gate_up        norm, add, norm")) << text;
+  EXPECT_TRUE(has(text, "layer 0: squares of output")) << text;
   EXPECT_EQ(make_phases(program).layer_period, 2);
 }
 

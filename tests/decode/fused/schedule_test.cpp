@@ -60,16 +60,13 @@ TEST(Schedules, AreProven) {
       }
 }
 
-// No order but from who writes a cell to who reads it, with fewer workers than tiles of a matrix, as many, and more;
-// with a residual that workers keep where all have tiles.
+// No order but from who writes a cell to who reads it, with fewer workers than tiles of a matrix, as many, and more.
 TEST(Schedules, WithTagsAreProvenForEveryNumberOfWorkers) {
   for (int workers = 1; workers < (kIsSanitized ? 4 : 90); workers += workers < 30 ? 1 : 7)
-    for (const auto& [x_bytes, kept_bytes] :
-         {std::pair{16 * 128, 0}, std::pair{128 << 10, 0}, std::pair{128 << 10, 1 << 20}}) {
-      const Partition partition = partition_of(
-          gemma_small(), WeightType::f32,
-          {.workers = workers, .x_bytes = x_bytes, .kv_chunk = 16, .kept_bytes = kept_bytes, .edge = EdgeForm::tagged});
-      EXPECT_EQ(partition.keeps_residual(8), kept_bytes > 0 && workers <= 20);  // of 20 tiles of qkv, of 40 of gate_up
+    for (const int64_t x_bytes : {16 * 128, 128 << 10}) {
+      const Partition partition =
+          partition_of(gemma_small(), WeightType::f32,
+                       {.workers = workers, .x_bytes = x_bytes, .kv_chunk = 16, .edge = EdgeForm::tagged});
       for (const auto& requests : {std::vector<std::pair<int, int>>{{1, 1}}, {{8, 150}}, {{1, 70}, {2, 5}, {5, 90}}}) {
         const SomeStep some(requests);
         const std::vector<Problem> problems = check(partition, schedule_of(partition, some.step));
@@ -87,7 +84,6 @@ TEST(Schedules, OfCardsAreProven) {
     const Program program = make_program(config);
     const Partition partition = make_partition(program, form_of(program, WeightType::bf16), card_machine(132, program));
     for (const int rows : {1, 2, 8}) {
-      EXPECT_EQ(partition.keeps_residual(rows), config.hidden_size > 96 && rows * config.hidden_size <= 8192);
       SomeStep some({{rows, 1500}});
       for (const bool wants_logits : {true, false}) {
         if (!wants_logits) some.step.wanted.clear();
@@ -151,8 +147,8 @@ TEST(Schedules, PrintAsATable) {
   const Partition partition = partition_of(gemma_small(), WeightType::f32, {.workers = 3});
   const SomeStep some({{1, 5}});
   const std::string text = to_string(schedule_of(partition, some.step, 4), partition, 1, 0, 2);
-  EXPECT_TRUE(has(text, "worker 1 of 3\n  load    0  layer 0: qkv            tiles 7..14")) << text;
-  EXPECT_TRUE(has(text, "layer 0: attention      append          item 1: rows 0..1")) << text;
+  EXPECT_TRUE(has(text, "worker 1 of 3\n  load    0  layer 0: qkv                  tiles 7..14")) << text;
+  EXPECT_TRUE(has(text, "layer 0: attention            append          item 1: rows 0..1")) << text;
 }
 
 TEST(Partitions, AreDrawn) {

@@ -113,17 +113,13 @@ TEST_F(FusedWalk, MultipliesMatricesOfSeveralTypes) {
   }
 }
 
-// One to eight rows, of one request and of several, give each row the bits that it has alone; whoever walks, and
-// whoever has the residual.
+// One to eight rows, of one request and of several, give each row the bits that it has alone; whoever walks.
 TEST_F(FusedWalk, ARowHasTheBitsThatItHasAlone) {
   for (const char* architecture : {"llama", "gemma2"})
     for (const DType dtype : {DType::fp32, DType::bf16}) {
       const std::string path = write({.architecture = architecture});
       const Ids ids = random_ids(60, 8), other = random_ids(19, 9);
-      Machine keeps = small_machine(5, EdgeForm::tagged);
-      keeps.kept_bytes = 1 << 20;
-      FusedModel alone(path, small_machine(5), dtype), together(path, keeps, dtype);
-      EXPECT_TRUE(together.partition.keeps_residual(8));
+      FusedModel alone(path, small_machine(5), dtype), together(path, small_machine(5, EdgeForm::tagged), dtype);
       WorkerTeam one(1), three(3);
       Rows expected, expected_other;
       const Sequences::Id a = alone.sequences().add(), b = alone.sequences().add();

@@ -23,8 +23,6 @@ constexpr int64_t kAligned = 16;  // of what a step brings
 // others queues behind them.
 constexpr int kAheadBytes = 36 << 10, kBesideBytes = 64 << 10;
 
-constexpr int64_t kMostKeptBytes = 32 << 10;  // of the residual, in shared memory
-
 size_t variant_index(int64_t rows) {
   return static_cast<size_t>(std::countr_zero(static_cast<unsigned>(kernel_rows(rows))));
 }
@@ -36,7 +34,6 @@ Machine card_machine(int workers, const Program& program) {
   machine.entry_bytes = 16 << 10;
   machine.max_entries = 4 * kConsumerWarps;
   machine.kv_chunk = program.head_dim <= 128 ? 64 : 32;
-  machine.kept_bytes = kMostKeptBytes;
   return machine;
 }
 

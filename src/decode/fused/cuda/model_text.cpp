@@ -104,25 +104,25 @@ class ModelWriter {
         [&] {
           text_.line(
               "static constexpr ModelSizes kSizes{{.rows = {}, .x_cols = {}, .half_parts = {}, .round_entries = {}, "
-              ".slots = {}, .kept = {}, .ring_bytes = {}, .ring_entries = {}, .head_dim = {}, .heads = {}, "
-              ".qkv_panels = {}, .kinds = {}}};",
-              sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.slots, sizes.kept,
-              sizes.ring_bytes, sizes.ring_entries, sizes.head_dim, sizes.heads, sizes.qkv_panels, sizes.kinds);
-          text_.line("static constexpr int kLayers = {}, kPhases = {}, kHidden = {}, kVocabulary = {};",
-                     program_.num_layers, partition_.phases.size(), program_.cols_of(Buffer::residual),
-                     program_.cols_of(Buffer::logits));
+              ".slots = {}, .squares = {}, .owned = {}, .kept_sums = {}, .ring_bytes = {}, .ring_entries = {}, "
+              ".head_dim = {}, .heads = {}, .qkv_panels = {}, .kinds = {}}};",
+              sizes.rows, sizes.x_cols, sizes.half_parts, sizes.round_entries, sizes.slots, sizes.squares, sizes.owned,
+              sizes.kept_sums, sizes.ring_bytes, sizes.ring_entries, sizes.head_dim, sizes.heads, sizes.qkv_panels,
+              sizes.kinds);
+          text_.line("static constexpr int kWorkers = {}, kLayers = {}, kPhases = {}, kHidden = {}, kVocabulary = {};",
+                     partition_.machine.workers, program_.num_layers, partition_.phases.size(),
+                     program_.cols_of(Buffer::residual), program_.cols_of(Buffer::logits));
           text_.line("static constexpr int kHeads = {}, kKvHeads = {}, kHeadDim = {};", program_.num_qo_heads,
                      program_.num_kv_heads, program_.head_dim);
           text_.line("static constexpr float kNormEps = {}f, kScale = {}f, kSoftCap = {}f;", number(program_.norm_eps),
                      number(attend.scale), number(attend.soft_cap));
           text_.line("static constexpr int kChunk = {};  // tokens of an item", partition_.machine.kv_chunk);
-          text_.line("static constexpr bool kKeepsResidual = {}, kAllHaveTiles = {};", sizes.kept > 0,
-                     std::ranges::all_of(partition_.matrices, &MatrixPartition::is_for_all));
           text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
           text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
-          text_.line("static constexpr i64 kResidual0 = {}, kResidual1 = {}, kAttended = {}, kStates = {};  // cells",
-                     shape_.cells_of(Shared::residual_0), shape_.cells_of(Shared::residual_1),
-                     shape_.cells_of(Shared::attended), shape_.cells_of(Shared::states));
+          text_.line(
+              "static constexpr i64 kAttended = {}, kSquares = {}, kNormed = {}, kGated = {}, kStates = {};  // cells",
+              shape_.cells_of(Shared::attended), shape_.cells_of(Shared::squares), shape_.cells_of(Shared::normed),
+              shape_.cells_of(Shared::gated), shape_.cells_of(Shared::states));
         },
         ";");
   }
@@ -153,15 +153,21 @@ class ModelWriter {
 
   void copies() {
     text_.line("");
-    text_.line("// What is copied, in the order of phases: false behind the last one that runs.");
+    text_.line(
+        "// What is copied, in the order of phases, of which reductions copy nothing: false behind the last one that "
+        "runs.");
     text_.block("WEFT_INLINE bool copy_layer(Copies<Model>& copies, int layer)", [&] {
+      const int residual = has_post_norm() ? 2 : 1;
       text_.line("if (!copies.weights_of<Qkv>(layer, 0)) return false;");
       text_.line("if (!copies.keys_and_values(layer, {})) return false;", kind_of_layer());
       text_.line("if (layer == Model::kLayers - 1 && !copies.wants_logits()) return false;");
-      text_.line("return copies.weights_of<Output>(layer, 1) && copies.weights_of<GateUp>(layer, 2) &&");
-      text_.line("       copies.weights_of<Down>(layer, 3);");
+      text_.line("return copies.weights_of<Output>(layer, 1) && copies.skip({}) &&", residual);
+      text_.line("       copies.weights_of<GateUp>(layer, 2) && copies.skip(1) &&");
+      text_.line("       copies.weights_of<Down>(layer, 3) && copies.skip({});", residual);
     });
   }
+
+  bool has_post_norm() const { return shape_.vector_of(WeightRole::attn_post_norm) >= 0; }
 
   // Which of ModelArgs::attention a layer has.
   std::string kind_of_layer() const {
@@ -178,39 +184,38 @@ class ModelWriter {
   }
 
   void steps() {
-    const auto vector = [&](WeightRole role) {
-      return shape_.vector_of(role) < 0 ? std::string("nullptr") : fmt::format("vectors + {}", shape_.vector_of(role));
-    };
-    const bool has_post_norm = shape_.vector_of(WeightRole::attn_post_norm) >= 0;
-    const bool has_bias = shape_.vector_of(WeightRole::output_bias) >= 0;
     text_.line("");
     text_.line("// A layer, phase by phase.");
     text_.block("WEFT_INLINE bool run_layer(Step<Model>& step, int layer)", [&] {
       text_.line("const float* const vectors = step.vectors_of(layer);");
-      if (has_post_norm) text_.line("const float* const before = step.vectors_of(layer - 1);");
       text_.line("const int kind = {};", kind_of_layer());
-      text_.line("// qkv: the embedding, or the residual with what down left, normed");
-      text_.line("if (!(layer == 0 ? step.embedded<Qkv, Embedding>({}f, {})", number(embedding_scale()),
-                 vector(WeightRole::attn_norm));
-      text_.line("                 : step.added<Qkv, Down, false, {}>({}, nullptr, {}))) return false;", has_post_norm,
-                 vector(WeightRole::attn_norm),
-                 has_post_norm ? fmt::format("before + {}", shape_.vector_of(WeightRole::ffn_post_norm)) : "nullptr");
+      text_.line("if (!(layer == 0 ? step.embedded<Qkv, Embedding>({}f, {}) : step.normed<Qkv>())) return false;",
+                 number(embedding_scale()), vector(WeightRole::attn_norm));
       text_.line("if (!step.attention<Qkv>(layer, kind, {}, {}, {})) return false;", vector(WeightRole::qkv_bias),
                  vector(WeightRole::q_norm), vector(WeightRole::k_norm));
       text_.line("if (layer == Model::kLayers - 1 && !step.wants_logits()) return false;");
-      text_.line("if (!step.merge(kind)) return false;");
-      text_.line("if (!step.attended<Output>()) return false;");
-      text_.line("// gate_up: the residual with what output left, normed");
-      text_.line("if (!step.added<GateUp, Output, {}, {}>({}, {}, {})) return false;", has_bias, has_post_norm,
-                 vector(WeightRole::ffn_norm), vector(WeightRole::output_bias), vector(WeightRole::attn_post_norm));
-      text_.line("return step.gated<Down, GateUp>();");
+      text_.line("if (!step.merge(kind) || !step.attended<Output>()) return false;");
+      add("Output", WeightRole::output_bias, WeightRole::attn_post_norm, vector(WeightRole::ffn_norm));
+      text_.line("if (!step.normed<GateUp>() || !step.gate<GateUp>() || !step.gated<Down>()) return false;");
+      text_.line("const float* const norm = step.norm_behind(layer, {});", shape_.vector_of(WeightRole::attn_norm));
+      add("Down", WeightRole::head, WeightRole::ffn_post_norm, "norm");
+      text_.line("return true;");
     });
-    text_.line("");
-    text_.block("WEFT_INLINE void run_head(Step<Model>& step)", [&] {
-      if (has_post_norm) text_.line("const float* const before = step.vectors_of(Model::kLayers - 1);");
-      text_.line("step.logits<Head, Down, {}>({}f, {});", has_post_norm, number(logits_soft_cap()),
-                 has_post_norm ? fmt::format("before + {}", shape_.vector_of(WeightRole::ffn_post_norm)) : "nullptr");
-    });
+  }
+
+  // The residual with sums of a product: `norm` is the next one's.
+  void add(std::string_view product, WeightRole bias, WeightRole post_norm, const std::string& norm) {
+    if (!has_post_norm()) {
+      text_.line("if (!step.add<{}>({}, {})) return false;", product, vector(bias), norm);
+    } else {
+      text_.line("if (!step.squares_of<{}>({})) return false;", product, vector(bias));
+      text_.line("if (!step.add_normed({}, {})) return false;", vector(post_norm), norm);
+    }
+  }
+  // Of a layer; a model that has it not: null.
+  std::string vector(WeightRole role) const {
+    return is_matrix(role) || shape_.vector_of(role) < 0 ? "nullptr"
+                                                         : fmt::format("vectors + {}", shape_.vector_of(role));
   }
 
   void kernel(const std::string& symbol) {
@@ -232,7 +237,7 @@ class ModelWriter {
                   text_.line("Step<Model> step(worker);");
                   text_.line("for (int layer = 0; layer < Model::kLayers; ++layer)");
                   text_.line("  if (!run_layer(step, layer)) return;");
-                  text_.line("run_head(step);");
+                  text_.line("step.logits<Head>({}f);", number(logits_soft_cap()));
                 });
   }
 
@@ -269,13 +274,17 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
   shape.sizes.x_cols = static_cast<int>(most_cols);
 
   int64_t at = 0;
+  const auto hidden = static_cast<int>(program.cols_of(Buffer::residual));
   const auto take = [&](Shared shared, int64_t cells) {
     shape.cells[static_cast<size_t>(shared)] = at;
-    at += cells * rows * kBandRows;
+    at += cells * rows;
   };
-  for (int shared = 0; shared < static_cast<int>(kNumShared); ++shared)
-    if (const auto of = static_cast<Shared>(shared); of != Shared::logits && of != Shared::states)
-      take(of, partition.num_cells(of, 0));
+  for (const Shared sums : {Shared::qkv, Shared::output, Shared::gate_up, Shared::down})
+    take(sums, partition.num_cells(sums, 0) * kBandRows);
+  take(Shared::attended, row_pairs(static_cast<int>(program.cols_of(Buffer::attended))));
+  take(Shared::squares, row_squares(hidden));
+  take(Shared::normed, row_pairs(hidden) + row_squares(hidden));
+  take(Shared::gated, row_pairs(static_cast<int>(program.cols_of(Buffer::gated))));
   take(Shared::states, 0);
 
   shape.vectors.fill(-1);
@@ -290,7 +299,12 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
   for (const MatrixPartition& matrix : partition.matrices)
     for (size_t w = 0; w + 1 < matrix.borders.size(); ++w)
       shape.sizes.half_parts = std::max(shape.sizes.half_parts, share_of(matrix, w, shape.sizes).round_parts());
-  if (partition.keeps_residual(rows)) shape.sizes.kept = static_cast<int>(program.cols_of(Buffer::residual));
+  shape.sizes.squares = row_squares(hidden) / 2;
+  for (int w = 0; w < partition.machine.workers; ++w) {
+    const Range owned = partition.owned_cells(Shared::normed, w);
+    shape.sizes.owned = std::max(shape.sizes.owned, static_cast<int>((owned.end - owned.begin) * kBandRows));
+  }
+  if (shape.vector_of(WeightRole::attn_post_norm) >= 0) shape.sizes.kept_sums = shape.sizes.owned;
   for (const MatrixPartition* matrix : kernel_matrices(partition)) {
     if (matrix->role == WeightRole::head) continue;
     shape.sizes.slots += static_cast<int>(matrix->first_slot.size());

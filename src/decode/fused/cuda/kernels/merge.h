@@ -2,14 +2,15 @@
 // neighbours of every fourth state, so a trip to memory brings 4 * kAtOnce states. A head's other columns are for
 // other warps: what each needs besides is two numbers of a state.
 //
-//   merge_cell(args, edge, {states, phase}, {attended, phase + 1}, row, head, part);   // part: of head_dim / 16
+//   const auto write = [&](int row, int column, const float (&two)[2]) { ... };            // of attended rows
+//   merge_cell(args, edge, {states, phase}, row, head, part, write);                       // part: of head_dim / 16
 //
 // Long lists have several warps for a cell, each a share of the states:
 //
 //   const StateList list = states_of(args, row, head);
 //   if (!merge_share(args, edge, {states, phase}, list, head, part, {share, shares}, merged)) return give_up();
 //   if (lane < 8) of_warps[share * 8 + lane] = merged;  sync();
-//   write_cell<Edge>(args, {attended, phase + 1}, row, head, part, of_warps, shares);   // one of them
+//   write_cell(args, row, head, part, of_warps, shares, write);                           // one of them
 //
 // A row's bits follow from its list of states, which is the same whatever stands beside it, and from the number of
 // shares.
@@ -96,37 +97,36 @@ WEFT_INLINE bool merge_share(const MergeArgs& args, const Edge& edge, PhaseCells
   return true;
 }
 
-// Into cells [cell, row, 16], by the first eight lanes.
-template <class Edge>
-WEFT_INLINE void write_pair(const MergeArgs& args, PhaseCells<typename Edge::Cell> attended, int row, int head,
-                            int part, const MergedPair& merged) {
+// By the first eight lanes, a pair of neighbouring columns each.
+template <class Write>
+WEFT_INLINE void write_pair(const MergeArgs& args, int row, int head, int part, const MergedPair& merged,
+                            const Write& write) {
   const int lane = ptx::lane();
   if (lane >= 8) return;
   const float factor = merged.total == 0.f ? 0.f : 1.f / merged.total;
   const float two[2] = {merged.x[0] * factor, merged.x[1] * factor};
-  const int cell = head * (args.head_dim / 16) + part;
-  Edge::write(attended.cells + (static_cast<i64>(cell) * args.rows + row) * 16 + lane * 2, two, attended.phase);
+  write(row, head * args.head_dim + 16 * part + 2 * lane, two);
 }
 
 // Of all shares, [shares, 8], in their order.
-template <class Edge>
-WEFT_INLINE void write_cell(const MergeArgs& args, PhaseCells<typename Edge::Cell> attended, int row, int head,
-                            int part, const MergedPair* of_lanes, int shares) {
+template <class Write>
+WEFT_INLINE void write_cell(const MergeArgs& args, int row, int head, int part, const MergedPair* of_lanes, int shares,
+                            const Write& write) {
   MergedPair merged = of_lanes[ptx::lane() % 8];
   for (int share = 1; share < shares; ++share) {
     const MergedPair next = of_lanes[8 * share + ptx::lane() % 8];
     merged.add(next.largest, next.total, next.x, to_log2_of(args.scale, args.soft_cap));
   }
-  write_pair<Edge>(args, attended, row, head, part, merged);
+  write_pair(args, row, head, part, merged, write);
 }
 
 // The whole cell by one warp.
-template <int kAtOnce = kNear / 4, class Edge>
+template <int kAtOnce = kNear / 4, class Edge, class Write>
 WEFT_INLINE bool merge_cell(const MergeArgs& args, const Edge& edge, PhaseCells<const typename Edge::Cell> states,
-                            PhaseCells<typename Edge::Cell> attended, int row, int head, int part) {
+                            int row, int head, int part, const Write& write) {
   MergedPair merged;
   if (!merge_share<kAtOnce>(args, edge, states, states_of(args, row, head), head, part, {0, 1}, merged)) return false;
-  write_pair<Edge>(args, attended, row, head, part, merged);
+  write_pair(args, row, head, part, merged, write);
   return true;
 }
 #endif

@@ -9,7 +9,7 @@
 //     copies.end();
 //   } else {
 //     Step<Shape> step(worker);                            // the others: one phase after another
-//     ... step.embedded<Qkv, Embedding>(...) && step.attention<Qkv>(...) && step.merge(...) && ...
+//     ... step.normed<Qkv>() && step.attention<Qkv>(...) && step.merge(...) && step.attended<Output>() && ...
 //   }
 #pragma once
 
@@ -18,6 +18,7 @@
 #include "decode/fused/cuda/kernels/merge.h"
 #include "decode/fused/cuda/kernels/near.h"
 #include "decode/fused/cuda/kernels/product.h"
+#include "decode/fused/cuda/kernels/reductions.h"
 #include "tile/cuda/quantised_tiles.h"
 
 namespace weft::decode::fused {
@@ -83,6 +84,12 @@ class Copies {
     return true;
   }
 
+  // Phases that copy nothing.
+  WEFT_INLINE bool skip(int phases) {
+    phase_ += phases;
+    return true;
+  }
+
   // Behind the last phase, and where a wait gave up: shared memory must not end before copies have landed.
   WEFT_INLINE void end() {
     if (ptx::lane() == 0) producer_.drain();
@@ -101,6 +108,7 @@ class Step {
       : worker_(worker),
         consumers_(worker),
         inputs_(worker),
+        reductions_(worker),
         ring_(worker.ring(), worker.thread / 32, kConsumerWarps, worker.args.limit_ns) {
     // Rows that a step does not have are numbers all the same.
     for (int i = worker.thread; i < Shape::kSizes.rows * worker.kLayout.ldx / 2; i += kConsumers)
@@ -110,37 +118,55 @@ class Step {
 
   // Where the vectors of a layer begin.
   WEFT_INLINE const float* vectors_of(int layer) const { return worker_.args.vectors + layer * Shape::kVectors; }
+  // The norm of the residual that a layer leaves: the next layer's, at `offset` of its vectors, or the last one.
+  WEFT_INLINE const float* norm_behind(int layer, int offset) const {
+    return layer + 1 < Shape::kLayers ? vectors_of(layer + 1) + offset : worker_.args.output_norm;
+  }
   WEFT_INLINE bool wants_logits() const { return worker_.args.wants_logits; }
 
-  // Each is a phase, and false where a wait has given up. Products by what they multiply:
+  // Each is a phase, and false where a wait has given up. Products, by what they multiply:
   // the embedding, normed.
   template <class M, class E>
   WEFT_INLINE bool embedded(float scale, const float* norm) {
-    return normed<M, true>(Embedded<E>{scale}, norm) && multiply<M, true>(SumsOf<M>{*this});
+    inputs_.template embedded<M, E>(scale, norm);
+    return multiply<M, true>(SumsOf<M>{*this});
   }
-  // The residual with what M0 left, [+ bias], [normed by post_norm], normed.
-  template <class M, class M0, bool kHasBias, bool kHasPostNorm>
-  WEFT_INLINE bool added(const float* norm, const float* bias, const float* post_norm) {
-    return normed<M, true>(added_to_residual<M0, kHasBias, kHasPostNorm>(bias, post_norm), norm) &&
-           multiply<M, true>(SumsOf<M>{*this});
+  // The residual, normed.
+  template <class M>
+  WEFT_INLINE bool normed() {
+    return multiply_rows<M, true>(Shape::kNormed, SumsOf<M>{*this});
   }
   // What attention gave.
   template <class M>
   WEFT_INLINE bool attended() {
-    if (has_tiles<M>() && !inputs_.template attended<M>(Shape::kAttended, last_tag())) give_up(StuckAt::edge);
-    return multiply<M, false>(SumsOf<M>{*this});
+    return multiply_rows<M, false>(Shape::kAttended, SumsOf<M>{*this});
   }
   // gate(gate) * up.
-  template <class M, class GateUp>
+  template <class M>
   WEFT_INLINE bool gated() {
-    if (has_tiles<M>() && !inputs_.template gated<M, GateUp>(last_tag())) give_up(StuckAt::edge);
-    return multiply<M, false>(SumsOf<M>{*this});
+    return multiply_rows<M, false>(Shape::kGated, SumsOf<M>{*this});
   }
   // The last one: its sums are logits.
-  template <class M, class M0, bool kHasPostNorm>
-  WEFT_INLINE bool logits(float soft_cap, const float* post_norm) {
-    return normed<M, false>(added_to_residual<M0, false, kHasPostNorm>(nullptr, post_norm), worker_.args.output_norm) &&
-           multiply<M, true>(Logits<M>{worker_.args, soft_cap});
+  template <class M>
+  WEFT_INLINE bool logits(float soft_cap) {
+    return multiply_rows<M, true>(Shape::kNormed, Logits<M>{worker_.args, soft_cap});
+  }
+
+  // What becomes of sums of M (reductions.h).
+  template <class M>
+  WEFT_INLINE bool squares_of(const float* bias) {
+    return ends_reduction(reductions_.template squares<M>(bias, last_tag(), worker_.tag_of(phase_)));
+  }
+  template <class M>
+  WEFT_INLINE bool add(const float* bias, const float* norm) {
+    return ends_reduction(reductions_.template added<M>(bias, norm, last_tag(), worker_.tag_of(phase_)));
+  }
+  WEFT_INLINE bool add_normed(const float* post_norm, const float* norm) {
+    return ends_reduction(reductions_.added_normed(post_norm, norm, last_tag(), worker_.tag_of(phase_)));
+  }
+  template <class M>
+  WEFT_INLINE bool gate() {
+    return ends_reduction(reductions_.template gated<M>(last_tag(), worker_.tag_of(phase_)));
   }
 
   // Heads of items, which all warps make; then items, by a warp each.
@@ -226,8 +252,13 @@ class Step {
       if (!consumers_.sync()) return false;
       for (int i = warp; i < at_once; i += kConsumerWarps) {
         const MergeTask of = near.cell(begin + i, 0);
-        write_cell<tile::TaggedEdge>(merge, {args.cells + Shape::kAttended, worker_.tag_of(phase_)}, of.row, of.head,
-                                     of.part, merged + i * kMergeShares * 8, kMergeShares);
+        write_cell(merge, of.row, of.head, of.part, merged + i * kMergeShares * 8, kMergeShares,
+                   [&](int row, int column, const float(&two)[2]) {
+                     constexpr int kCols = Shape::kHeads * Shape::kHeadDim;
+                     tile::TaggedEdge::write_bits(
+                         args.cells + Shape::kAttended + static_cast<i64>(row) * row_pairs(kCols) + column / 2,
+                         tile::pack<bf16>(two[0], two[1]), worker_.tag_of(phase_));
+                   });
       }
       if (begin + at_once < near.num_merged() && !consumers_.sync()) return false;
     }
@@ -265,40 +296,17 @@ class Step {
     return true;
   }
   WEFT_INLINE void give_up(StuckAt at) const { consumers_.give_up(at, phase_); }
-  // A choice and no table, which would lie in memory.
-  WEFT_INLINE static i64 residual_of(int buffer) { return buffer == 0 ? Shape::kResidual0 : Shape::kResidual1; }
   WEFT_INLINE u32 last_tag() const { return worker_.tag_of(phase_ - 1); }
 
-  template <class M0, bool kHasBias, bool kHasPostNorm>
-  WEFT_INLINE AddedSums<M0, kHasBias, kHasPostNorm> added_to_residual(const float* bias, const float* post_norm) const {
-    return {residual_of(residual_), residual_tag_, last_tag(), bias, post_norm};
+  WEFT_INLINE bool ends_reduction(bool are_there) {
+    if (!are_there) give_up(StuckAt::edge);
+    return ends_phase();
   }
 
-  // Else the worker makes nothing of the product's input, and reads nothing: nobody would wait until it has.
-  template <class M>
-  WEFT_INLINE bool has_tiles() const {
-    if constexpr (Shape::kAllHaveTiles) {
-      return true;
-    } else {
-      const int* const tiles = worker_.template tiles<M>();
-      return tiles[0] < tiles[1];
-    }
-  }
-
-  // The input of a product that is a norm of the residual; that is for products of later phases, too, but for the last.
-  template <class M, bool kIsForOthers, class From>
-  WEFT_INLINE bool normed(const From& from, const float* norm) {
-    if constexpr (From::kIsNormed) {
-      if (has_tiles<M>() && !inputs_.squares_of_sums(from)) give_up(StuckAt::edge);
-      if (!consumers_.sync()) return false;
-      if (worker_.thread < worker_.args.rows) worker_.factor(worker_.thread) = inputs_.norm_factor(worker_.thread);
-      if (!consumers_.sync()) return false;
-    }
-    residual_ ^= 1;
-    if (has_tiles<M>() && !inputs_.template normed<M, kIsForOthers>(from, norm, residual_of(residual_), phase_))
-      give_up(StuckAt::edge);
-    residual_tag_ = worker_.tag_of(phase_);
-    return true;
+  template <class M, bool kIsNormed, class Write>
+  WEFT_INLINE bool multiply_rows(i64 cells, const Write& write) {
+    if (!inputs_.template rows<M, kIsNormed>(cells, last_tag())) give_up(StuckAt::edge);
+    return multiply<M, kIsNormed>(write);
   }
 
   // Behind the input, whatever it is.
@@ -309,8 +317,11 @@ class Step {
       worker_.ring().begin(static_cast<u32>(phase_));
       worker_.stamp(phase_, kReady);
     }
-    if (kIsNormed && worker_.thread < worker_.args.rows)
-      worker_.factor(worker_.thread) = inputs_.norm_factor(worker_.thread);
+    if constexpr (kIsNormed)
+      for (int row = worker_.thread / 32; row < worker_.args.rows; row += kConsumerWarps) {
+        const float factor = inputs_.norm_factor(row);
+        if (ptx::lane() == 0) worker_.factor(row) = factor;
+      }
     const Share<M, Shape> share(worker_.args, worker_.worker);
     for (int round = 0; round < share.tiles.num_rounds(); ++round) {
       for (; ring_.number() < before_ + share.tiles.end_entry(round); ring_.release()) {
@@ -334,11 +345,10 @@ class Step {
   const Worker<Shape> worker_;
   Consumers<Shape> consumers_;
   Inputs<Shape> inputs_;
+  Reductions<Shape> reductions_;
   tile::RingConsumer ring_;
   int phase_ = 0;
-  int before_ = 0;        // entries of phases before
-  int residual_ = 1;      // which of its two buffers was written last
-  u32 residual_tag_ = 0;  // by which phase
+  int before_ = 0;  // entries of phases before
 };
 #endif
 

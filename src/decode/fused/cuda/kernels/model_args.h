@@ -15,7 +15,9 @@ struct ModelSizes {
   int x_cols = 0;                         // columns of x that a worker multiplies at once, at most
   int half_parts = 0, round_entries = 0;  // of partial sums: tile/abi/matvec.h
   int slots = 0;                          // of tables of first slots
-  int kept = 0;                           // columns of the residual that a worker keeps; 0: it lies among the cells
+  int squares = 0;                        // of a row: row_squares / 2
+  int owned = 0;                          // columns of the residual that a worker has, at most
+  int kept_sums = 0;                      // and of sums that it keeps for a norm of them
   int ring_bytes = 0, ring_entries = 0;   // tile/cuda/ring.h
   int head_dim = 0, heads = 0;            // of attention, and of a round (CardRound)
   int qkv_panels = 1, kinds = 1;          // kinds: of layers, by what they see
@@ -44,9 +46,15 @@ constexpr int near_bytes(const ModelSizes& sizes) {
 // Of shared memory, that a row of a cell is merged in: [shares, 8] of 16 bytes.
 inline constexpr int kMergedCellBytes = kMergeShares * 8 * 16;
 
+// What owners leave for all, in cells of 8 bytes: of so many columns, pairs of neighbours in bf16 and squares of 16. Cells
+// of 16 columns are whole, and there is an even number of squares.
+constexpr int cells_of(int cols) { return (cols + 15) / 16; }
+constexpr int row_pairs(int cols) { return 8 * cells_of(cols); }
+constexpr int row_squares(int cols) { return (cells_of(cols) + 1) / 2 * 2; }
+
 // From the begin of a CTA's shared memory on, in bytes; the ring lies first.
 struct SharedLayout {
-  int parts, x, heads, near, squares, factors, residual, slots, stopped, bytes;
+  int parts, x, heads, near, squares, factors, residual, sums, slots, stopped, bytes;
   int merged_cells;  // that `parts` hold, with all rows
   int ldx;           // elements of a row of x: 8 rows lie in different banks
   constexpr explicit SharedLayout(const ModelSizes& sizes)
@@ -55,9 +63,10 @@ struct SharedLayout {
         heads(x + 2 * ((sizes.x_cols + 63) / 64 * 64 + 16) * sizes.rows),
         near(heads + sizes.heads * entry_row_bytes(sizes.head_dim)),
         squares(near + sizes.kinds * near_bytes(sizes)),
-        factors(squares + 4 * kConsumerWarps * sizes.rows),
+        factors(squares + 4 * sizes.squares * sizes.rows),
         residual((factors + 4 * sizes.rows + 15) / 16 * 16),
-        slots(residual + 4 * sizes.kept * sizes.rows),
+        sums(residual + 4 * sizes.owned * sizes.rows),
+        slots(sums + 4 * sizes.kept_sums * sizes.rows),
         stopped((slots + 2 * sizes.slots + 3) / 4 * 4),
         bytes(stopped + 8),
         merged_cells((x - parts) / (sizes.rows * kMergedCellBytes)),

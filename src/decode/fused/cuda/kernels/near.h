@@ -104,9 +104,7 @@ class Near {
  private:
   static constexpr int kBands = (Shape::kHeads + 2 * Shape::kKvHeads) * kParts;
   // Of a worker behind this one.
-  WEFT_INLINE int first_cell(int behind) const {
-    return static_cast<int>(share_begin(kCells, worker_.worker + behind, ptx::num_ctas()));
-  }
+  WEFT_INLINE int first_cell(int behind) const { return worker_.share_of(kCells, behind); }
   WEFT_INLINE int* near_slots_of(int head) const { return reinterpret_cast<int*>(&near_ + 1) + head * kSlots; }
 
   const Worker<Shape> worker_;

@@ -14,9 +14,9 @@ namespace weft::decode::fused {
 #if WEFT_SM >= 90
 inline constexpr int kConsumers = 32 * kConsumerWarps;  // threads that multiply
 
-// Small enough to be copied by whatever needs it: a reference would keep it in memory.
+// Small enough to be copied by whatever needs it, 16 bytes at once: a reference would keep it in memory.
 template <class Shape>
-struct Worker {
+struct alignas(16) Worker {
   const ModelArgs& args;  // of the launch
   const int worker, thread;
 
@@ -36,12 +36,10 @@ struct Worker {
     ptx::cta_sync();
   }
   WEFT_INLINE bool copies() const { return thread >= kConsumers; }
-  // Of a matrix's line: where its own begin, and behind them.
-  template <class M>
-  WEFT_INLINE const int* tiles() const {
-    return args.matrices[M::kIndex].borders + worker;
+  // Where a worker's share begins of so many things (shares.h); `behind`: of one behind this one.
+  WEFT_INLINE int share_of(int count, int behind = 0) const {
+    return static_cast<int>(share_begin(count, worker + behind, Shape::kWorkers));
   }
-
   WEFT_INLINE static tile::Ring ring() {
     return {ptx::shared_memory(), Shape::kSizes.ring_bytes, Shape::kSizes.ring_entries};
   }
@@ -53,11 +51,12 @@ struct Worker {
   WEFT_INLINE static NearTables* near(int kind) {
     return at<NearTables>(kLayout.near + kind * near_bytes(Shape::kSizes));
   }
-  // Of what is normed, by warps; and what the norm multiplies by.
-  WEFT_INLINE static float* squares(int row) { return at<float>(kLayout.squares) + row * kConsumerWarps; }
+  // Of what is normed, by 32 columns; and what the norm multiplies by.
+  WEFT_INLINE static float* squares(int row) { return at<float>(kLayout.squares) + row * Shape::kSizes.squares; }
   WEFT_INLINE static float& factor(int row) { return at<float>(kLayout.factors)[row]; }
-  // The last residual, where all workers keep it.
-  WEFT_INLINE static float* residual(int row) { return at<float>(kLayout.residual) + row * Shape::kHidden; }
+  // Of the worker's own columns: the residual, and sums that are kept for a norm of them.
+  WEFT_INLINE static float* residual(int row) { return at<float>(kLayout.residual) + row * Shape::kSizes.owned; }
+  WEFT_INLINE static float* sums(int row) { return at<float>(kLayout.sums) + row * Shape::kSizes.kept_sums; }
   // Of a matrix: MatrixTables::first_slot.
   template <class M>
   WEFT_INLINE static const u16* first_slots() {
