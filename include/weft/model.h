@@ -271,6 +271,13 @@ class ForwardPass {
   TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes = {});
   TensorView run(std::initializer_list<Input> inputs);
 
+  // The same, but of each row no more than the id that greedy sampling draws: of the greatest logit, and of equals the
+  // least. -1: the row's logits are all -inf or NaN, of which sample() throws.
+  std::span<const int32_t> run_greedy(std::span<const Input> inputs, const SharedPrefixes& prefixes = {});
+  std::span<const int32_t> run_greedy(std::initializer_list<Input> inputs);
+  // Whether ids alone come back from the device then, and not logits.
+  bool finds_ids() const;
+
   // How steps run, in words: "fused", "layered: required ...".
   const std::string& step_form() const;
   size_t weight_bytes() const;  // read once for a token

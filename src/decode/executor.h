@@ -1,7 +1,7 @@
 // What runs the operations of a program on one device: the model's weights there, the buffers of a step, the kernels.
 //
 //   LayerByLayer layers(make_program(config), make_executor(config, read_sources(file), options, sequences));
-//   layers.run(step, logits);
+//   layers.run(step, {.logits = logits});
 #pragma once
 
 #include <functional>
@@ -25,12 +25,15 @@ class Executor {
   // Whether `next` runs as one with `operation`, which stands before it: in the same call of `run`.
   virtual bool fuses(const Operation& operation, const Operation& next) const = 0;
 
-  // A step: its plan, what the operations read of it and room for its rows, all of its work, the wait for its logits.
+  // Whether a step leaves ids alone, where they are asked for.
+  virtual bool has_greedy() const { return false; }
+
+  // A step: its plan, what the operations read of it and room for its rows, all of its work, the wait for its output.
   virtual void plan(const Step& step) = 0;
   virtual void upload(const Step& step) = 0;
-  // Has `walk` run the operations, or repeats work that was captured of it. The logits are in host memory after
+  // Has `walk` run the operations, or repeats work that was captured of it. The output is in host memory after
   // `synchronize`.
-  virtual void enqueue(const Step& step, float* logits, const std::function<void()>& walk) = 0;
+  virtual void enqueue(const Step& step, const StepOutput& output, const std::function<void()>& walk) = 0;
   virtual void synchronize() = 0;
 
   // Called by `walk`. Operations that follow each other in the program, each but the first fused with the one before

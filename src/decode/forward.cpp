@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "decode/fused/partition.h"
 #include "decode/layers.h"
+#include "ops/sampling.h"
 #include "weft/model.h"
 
 namespace weft {
@@ -37,7 +38,7 @@ struct ForwardPass::Impl {
   decode::MadeLayers made;
   decode::Layers* layers = made.layers.get();
   decode::Step step;  // until the next one begins
-  Workspace logits;
+  Workspace logits, ids;
 
   Impl(const ModelConfig& c, decode::ModelSources from, const ForwardOptions& o)
       : config(c),
@@ -45,9 +46,18 @@ struct ForwardPass::Impl {
         sequences(config, options, decode::kv_dtype_of(o)),
         made(decode::make_layers(config, std::move(from), options, sequences)) {}
 
+  // The rows that give logits.
+  int64_t run(std::span<const Input> inputs, const SharedPrefixes& prefixes, bool wants_ids);
   TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes);
+  std::span<const int32_t> run_greedy(std::span<const Input> inputs, const SharedPrefixes& prefixes);
+  void make_room(Workspace& memory, size_t bytes) const;
+  // Where results begin.
+  decode::StepOutput output(bool wants_ids) const {
+    if (wants_ids) return {.greedy = static_cast<int32_t*>(ids.data())};
+    return {.logits = static_cast<float*>(logits.data())};
+  }
   void check_inputs(std::span<const Input> inputs, const SharedPrefixes& prefixes) const;
-  void run_step(float*& logits_to);
+  void run_step(decode::StepOutput& to);
   void add_rows(const Input& input, int32_t node, int64_t begin, int64_t count, int64_t length);
 };
 
@@ -84,16 +94,45 @@ void ForwardPass::Impl::add_rows(const Input& input, int32_t node, int64_t begin
   if (step.has_prefixes()) step.node_of_request.push_back(node);
 }
 
-void ForwardPass::Impl::run_step(float*& logits_to) {
-  layers->run(step, logits_to);
-  logits_to += static_cast<int64_t>(step.wanted.size()) * config.vocab_size;
+void ForwardPass::Impl::run_step(decode::StepOutput& to) {
+  layers->run(step, to);
+  const auto wanted = static_cast<int64_t>(step.wanted.size());
+  if (to.greedy != nullptr)
+    to.greedy += wanted;
+  else
+    to.logits += wanted * config.vocab_size;
+}
+
+// A card writes at full speed into pinned memory alone.
+void ForwardPass::Impl::make_room(Workspace& memory, size_t bytes) const {
+  if (memory.bytes() >= bytes) return;
+  memory = Workspace();
+  const bool on_card = options.device.kind == DeviceKind::cuda;
+  memory = Workspace(on_card ? Device::cuda_host(options.device.index) : Device::cpu(), bytes);
 }
 
 TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPrefixes& prefixes) {
+  const int64_t rows = run(inputs, prefixes, false);
+  return TensorView(logits.data(), DType::fp32, {rows, config.vocab_size});
+}
+
+std::span<const int32_t> ForwardPass::Impl::run_greedy(std::span<const Input> inputs, const SharedPrefixes& prefixes) {
+  const bool finds_ids = layers->has_greedy();
+  const auto rows = static_cast<size_t>(run(inputs, prefixes, finds_ids)),
+             vocab = static_cast<size_t>(config.vocab_size);
+  if (!finds_ids) {
+    make_room(ids, rows * sizeof(int32_t));
+    for (size_t row = 0; row < rows; ++row)
+      static_cast<int32_t*>(ids.data())[row] =
+          ops::first_of_largest({static_cast<const float*>(logits.data()) + row * vocab, vocab});
+  }
+  return {static_cast<const int32_t*>(ids.data()), rows};
+}
+
+int64_t ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPrefixes& prefixes, bool wants_ids) {
   check_inputs(inputs, prefixes);
   int64_t logit_rows = 0;
   for (const Input& input : inputs) logit_rows += logit_rows_of(input);
-  const size_t logit_bytes = static_cast<size_t>(logit_rows * config.vocab_size) * sizeof(float);
 
   // Takes the appended tokens back unless everything went well.
   struct Rollback {
@@ -112,13 +151,11 @@ TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPre
     rollback.appended.push_back(&input);
   }
 
-  if (logits.bytes() < logit_bytes) {
-    logits = Workspace();
-    // A card writes them at full speed into pinned memory alone.
-    const bool on_card = options.device.kind == DeviceKind::cuda;
-    logits = Workspace(on_card ? Device::cuda_host(options.device.index) : Device::cpu(), logit_bytes);
-  }
-  auto* logits_to = static_cast<float*>(logits.data());
+  if (wants_ids)
+    make_room(ids, static_cast<size_t>(logit_rows) * sizeof(int32_t));
+  else
+    make_room(logits, static_cast<size_t>(logit_rows * config.vocab_size) * sizeof(float));
+  decode::StepOutput to = output(wants_ids);
   step.clear();
   step.prefix_parents.assign(prefixes.parent.begin(), prefixes.parent.end());
   step.prefix_pages.assign(prefixes.num_pages.begin(), prefixes.num_pages.end());
@@ -128,7 +165,7 @@ TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPre
     const int64_t before = sequences.length(input.sequence) - total;
     for (int64_t begin = 0; begin < total;) {
       if (step.rows() > 0 && (step.rows() == options.max_rows || step.invariant != input.invariant)) {
-        run_step(logits_to);
+        run_step(to);
         step.clear();
       }
       step.invariant = input.invariant;
@@ -137,9 +174,9 @@ TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPre
       begin += count;
     }
   }
-  if (step.rows() > 0) run_step(logits_to);
+  if (step.rows() > 0) run_step(to);
   rollback.done = true;
-  return TensorView(logits.data(), DType::fp32, {logit_rows, config.vocab_size});
+  return logit_rows;
 }
 
 ForwardPass::ForwardPass(const ModelFile& file, const ForwardOptions& options)
@@ -153,11 +190,11 @@ const decode::StepSeconds& decode::StepProbe::last(const ForwardPass& forward) {
 }
 double decode::StepProbe::replay(ForwardPass& forward, int count) {
   const ForwardPass::Impl& impl = forward.impl();
-  return impl.layers->replay(impl.step, static_cast<float*>(impl.logits.data()), count);
+  return impl.layers->replay(impl.step, impl.output(false), count);
 }
 std::string decode::StepProbe::trace(ForwardPass& forward) {
   const ForwardPass::Impl& impl = forward.impl();
-  return impl.layers->trace(impl.step, static_cast<float*>(impl.logits.data()));
+  return impl.layers->trace(impl.step, impl.output(false));
 }
 ForwardPass::~ForwardPass() = default;
 ForwardPass::ForwardPass(ForwardPass&&) noexcept = default;
@@ -189,6 +226,13 @@ TensorView ForwardPass::run(std::span<const Input> inputs, const SharedPrefixes&
 TensorView ForwardPass::run(std::initializer_list<Input> inputs) {
   return impl().run(std::span<const Input>(inputs.begin(), inputs.size()), {});
 }
+std::span<const int32_t> ForwardPass::run_greedy(std::span<const Input> inputs, const SharedPrefixes& prefixes) {
+  return impl().run_greedy(inputs, prefixes);
+}
+std::span<const int32_t> ForwardPass::run_greedy(std::initializer_list<Input> inputs) {
+  return impl().run_greedy(std::span<const Input>(inputs.begin(), inputs.size()), {});
+}
+bool ForwardPass::finds_ids() const { return impl().layers->has_greedy(); }
 const std::string& ForwardPass::step_form() const { return impl().made.form; }
 size_t ForwardPass::weight_bytes() const { return impl().layers->weight_bytes(); }
 int64_t decode::tokens_that_fit(uint64_t memory, const ModelFile& file, const ForwardOptions& options) {

@@ -24,10 +24,31 @@ Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32
 
   Answer answer;
   const auto start = Clock::now();
+  // Where nothing changes the logits and the greatest is taken, a device may give its id alone.
+  const bool is_greedy = sampling_.temperature == 0.f && penalties_.repetition == 1.f && penalties_.presence == 0.f &&
+                         penalties_.frequency == 0.f && forward_.finds_ids();
   TensorView logits;
+  int32_t greedy = -1;
+  const auto run = [&](std::span<const int32_t> tokens) {
+    if (is_greedy)
+      greedy = forward_.run_greedy({{.sequence = sequence, .tokens = tokens}})[0];
+    else
+      logits = forward_.run({{.sequence = sequence, .tokens = tokens}});
+  };
+  const auto draw = [&]() -> int32_t {
+    if (is_greedy) {
+      check(greedy >= 0, ErrorCode::invalid_argument,
+            "greedy sampling: each of the {} logits is -inf or NaN; see to the model and its input",
+            tokenizer_.vocab_size());
+      return greedy;
+    }
+    const std::span<float> row(logits.as<float>(), static_cast<size_t>(tokenizer_.vocab_size()));
+    apply_penalties(row, penalties_, prompt, answer.ids);
+    return sample(row, sampling_, random_);
+  };
   for (size_t done = 0; done < prompt.size();) {
     const size_t count = std::min(kTokensPerStep, prompt.size() - done);
-    logits = forward_.run({{.sequence = sequence, .tokens = prompt.subspan(done, count)}});
+    run(prompt.subspan(done, count));
     done += count;
     if (options.stopped() && done < prompt.size()) {
       answer.finish = "interrupted";
@@ -44,9 +65,7 @@ Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32
     if (options.stopped()) answer.finish = "interrupted";
     if (static_cast<int64_t>(answer.ids.size()) >= options.max_tokens) answer.finish = "length";
     if (!answer.finish.empty()) break;
-    const std::span<float> row(logits.as<float>(), static_cast<size_t>(tokenizer_.vocab_size()));
-    apply_penalties(row, penalties_, prompt, answer.ids);
-    const int32_t id = sample(row, sampling_, random_);
+    const int32_t id = draw();
     if (answer.ids.empty()) first_token = Clock::now();
     if (tokenizer_.is_end(id)) {
       answer.finish = "end";
@@ -61,8 +80,7 @@ Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32
       answer.finish = "context";
       break;
     }
-    if (static_cast<int64_t>(answer.ids.size()) < options.max_tokens)
-      logits = forward_.run({{.sequence = sequence, .tokens = {&id, 1}}});
+    if (static_cast<int64_t>(answer.ids.size()) < options.max_tokens) run({&id, 1});
   }
   answer.decode_s = seconds_since(first_token);
   if (const std::string rest = stream.finish(); !rest.empty()) {

@@ -21,23 +21,23 @@ std::vector<std::span<const Operation>> fuse(const Program& program, const Execu
 LayerByLayer::LayerByLayer(Program program, std::unique_ptr<Executor> executor)
     : program_(std::move(program)), executor_(std::move(executor)), fused_(fuse(program_, *executor_)) {}
 
-void LayerByLayer::run(const Step& step, float* logits) {
+void LayerByLayer::run(const Step& step, const StepOutput& output) {
   seconds_ = {.plan = seconds_of([&] { executor_->plan(step); }),
               .upload = seconds_of([&] { executor_->upload(step); }),
-              .enqueue = seconds_of([&] { enqueue(step, logits); }),
+              .enqueue = seconds_of([&] { enqueue(step, output); }),
               .wait = seconds_of([&] { executor_->synchronize(); })};
 }
 
-double LayerByLayer::replay(const Step& step, float* logits, int count) {
+double LayerByLayer::replay(const Step& step, const StepOutput& output, int count) {
   return seconds_of([&] {
-           for (int i = 0; i < count; ++i) enqueue(step, logits);
+           for (int i = 0; i < count; ++i) enqueue(step, output);
            executor_->synchronize();
          }) /
          count;
 }
 
-void LayerByLayer::enqueue(const Step& step, float* logits) {
-  executor_->enqueue(step, logits, [&] { walk(step); });
+void LayerByLayer::enqueue(const Step& step, const StepOutput& output) {
+  executor_->enqueue(step, output, [&] { walk(step); });
 }
 
 void LayerByLayer::walk(const Step& step) {

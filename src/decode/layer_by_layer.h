@@ -1,7 +1,7 @@
 // Layers whose operations a device runs one after another, as the program lists them; those that it fuses run as one.
 //
 //   LayerByLayer layers(make_program(config), make_executor(config, read_sources(file), options, sequences));
-//   layers.run(step, logits);
+//   layers.run(step, {.logits = logits});
 #pragma once
 
 #include <memory>
@@ -18,13 +18,14 @@ class LayerByLayer : public Layers {
  public:
   LayerByLayer(Program program, std::unique_ptr<Executor> executor);
 
-  void run(const Step& step, float* logits) override;
-  double replay(const Step& step, float* logits, int count) override;
+  void run(const Step& step, const StepOutput& output) override;
+  bool has_greedy() const override { return executor_->has_greedy(); }
+  double replay(const Step& step, const StepOutput& output, int count) override;
   size_t weight_bytes() const override { return executor_->weight_bytes(); }
   const StepSeconds& seconds() const override { return seconds_; }
 
  private:
-  void enqueue(const Step& step, float* logits);
+  void enqueue(const Step& step, const StepOutput& output);
   void walk(const Step& step);
 
   Program program_;

@@ -1,7 +1,7 @@
 // The layers of a model on one device, and what a step does with them.
 //
 //   MadeLayers made = make_layers(config, read_sources(file), options, sequences);
-//   made.layers->run(step, logits);                        // [step.wanted, vocab]
+//   made.layers->run(step, {.logits = logits});            // [step.wanted, vocab]
 #pragma once
 
 #include <memory>
@@ -19,15 +19,17 @@ class Layers {
  public:
   virtual ~Layers() = default;
 
-  // Keys and values go into the sequences' pages, the logits of the wanted rows to host memory; both are there when it
+  // Keys and values go into the sequences' pages, what is wanted of rows to host memory; both are there when it
   // returns.
-  virtual void run(const Step& step, float* logits) = 0;
+  virtual void run(const Step& step, const StepOutput& output) = 0;
+  // Whether it knows how to leave ids alone; else logits are asked for.
+  virtual bool has_greedy() const { return false; }
   // The last step's layers so many times more, one after another, on what lies there: seconds of each.
-  virtual double replay(const Step& step, float* logits, int count) = 0;
+  virtual double replay(const Step& step, const StepOutput& output, int count) = 0;
 
   // Where the time of fused steps goes, a line for each phase of a layer and the head: microseconds of a worker, in the
   // mean, until its input is there, until it has multiplied, until all is left. The last step runs once more; "": none.
-  virtual std::string trace(const Step&, float*) { return ""; }
+  virtual std::string trace(const Step&, const StepOutput&) { return ""; }
 
   virtual size_t weight_bytes() const = 0;         // read once for a token
   virtual const StepSeconds& seconds() const = 0;  // of the last step

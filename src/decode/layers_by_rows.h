@@ -12,9 +12,12 @@ class LayersByRows : public Layers {
   LayersByRows(std::unique_ptr<Layers> few, int64_t most_few, std::unique_ptr<Layers> many)
       : few_(std::move(few)), many_(std::move(many)), most_few_(most_few) {}
 
-  void run(const Step& step, float* logits) override { of(step).run(step, logits); }
-  double replay(const Step& step, float* logits, int count) override { return of(step).replay(step, logits, count); }
-  std::string trace(const Step& step, float* logits) override { return of(step).trace(step, logits); }
+  void run(const Step& step, const StepOutput& output) override { of(step).run(step, output); }
+  bool has_greedy() const override { return few_->has_greedy() && many_->has_greedy(); }
+  double replay(const Step& step, const StepOutput& output, int count) override {
+    return of(step).replay(step, output, count);
+  }
+  std::string trace(const Step& step, const StepOutput& output) override { return of(step).trace(step, output); }
   size_t weight_bytes() const override { return last_->weight_bytes(); }
   const StepSeconds& seconds() const override { return last_->seconds(); }
 

@@ -40,4 +40,10 @@ struct Step {
   }
 };
 
+// What a step leaves of each wanted row, in host memory: one of them.
+struct StepOutput {
+  float* logits = nullptr;    // [wanted, vocab]
+  int32_t* greedy = nullptr;  // [wanted]: the first of the greatest logits; -1: all of them are -inf or NaN
+};
+
 }  // namespace weft::decode

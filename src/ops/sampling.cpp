@@ -1,5 +1,7 @@
 // Sampling and log-probabilities of one row of logits. Everything is done in double, in an order that the logits alone
 // decide, with an exponential of our own: the same bits on every machine (this file is compiled without contraction).
+#include "ops/sampling.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -35,10 +37,7 @@ bool is_possible(float logit) { return logit > -INFINITY; }
 
 // The first of the largest logits. Throws when none is possible.
 int32_t first_of_largest(std::string_view op, std::span<const float> logits) {
-  int32_t best = -1;
-  for (size_t i = 0; i < logits.size(); ++i)
-    if (is_possible(logits[i]) && (best < 0 || logits[i] > logits[static_cast<size_t>(best)]))
-      best = static_cast<int32_t>(i);
+  const int32_t best = ops::first_of_largest(logits);
   check(best >= 0, ErrorCode::invalid_argument,
         "{}: each of the {} logits is -inf or NaN; leave a token possible, or see to the model and its input", op,
         logits.size());
@@ -177,6 +176,14 @@ int32_t draw(std::span<const float> logits, const SamplingParams& params, int32_
 }
 
 }  // namespace
+
+int32_t ops::first_of_largest(std::span<const float> logits) {
+  int32_t best = -1;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (is_possible(logits[i]) && (best < 0 || logits[i] > logits[static_cast<size_t>(best)]))
+      best = static_cast<int32_t>(i);
+  return best;
+}
 
 int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator) {
   check_params(params);

@@ -25,6 +25,24 @@ std::pair<std::string, std::string> failure_of(const std::exception_ptr& thrown)
   }
 }
 
+// Of the end, which a request may rule out at first.
+bool is_too_early(const Draw& draw) {
+  const Request& request = draw.piece->state->request;
+  return !request.ignore_eos && static_cast<int64_t>(draw.choice->output.size()) < request.min_tokens;
+}
+
+// Of a greedy request that changes no logit and asks for none the greatest one's id is enough.
+bool needs_logits(std::span<const ScheduledPiece> pieces, std::span<const Draw> draws) {
+  const auto wants_prompt = [](const ScheduledPiece& piece) { return piece.state->wants_prompt_logits(); };
+  return std::ranges::any_of(pieces, wants_prompt) || std::ranges::any_of(draws, [&](const Draw& draw) {
+           const Request& request = draw.piece->state->request;
+           const Penalties& penalties = request.penalties;
+           return request.sampling.temperature != 0.f || !request.logit_bias.empty() || request.logprobs >= 0 ||
+                  penalties.repetition != 1.f || penalties.presence != 0.f || penalties.frequency != 0.f ||
+                  is_too_early(draw);
+         });
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- one step
@@ -83,9 +101,9 @@ bool Engine::Impl::one_step() {
 void Engine::Impl::run_pieces(std::span<const ScheduledPiece> pieces) {
   if (pieces.empty()) return;
   std::vector<Draw> draws = draws_of(pieces);
-  std::span<float> rows;
+  StepRows rows;
   try {
-    rows = run_model(pieces);
+    rows = run_model(pieces, draws);
   } catch (const std::exception&) {
     return run_apart(pieces);
   }
@@ -99,30 +117,31 @@ void Engine::Impl::run_apart(std::span<const ScheduledPiece> pieces) {
     if (alone[0].state->done()) continue;  // it failed with an earlier piece
     try {
       std::vector<Draw> draws = draws_of(alone);
-      answer(alone, run_model(alone), draws);
+      answer(alone, run_model(alone, draws), draws);
     } catch (const std::exception&) {
       fail(*alone[0].state, std::current_exception());
     }
   }
 }
 
-void Engine::Impl::answer(std::span<const ScheduledPiece> pieces, std::span<const float> rows, std::span<Draw> draws) {
+void Engine::Impl::answer(std::span<const ScheduledPiece> pieces, const StepRows& rows, std::span<Draw> draws) {
   draw_all(rows, draws);
+  std::span<const float> logits = rows.logits;
   for (const ScheduledPiece& piece : pieces) {
-    const auto size = static_cast<size_t>(piece.logit_rows * limits.vocab_size);
+    const size_t size = rows.ids.empty() ? static_cast<size_t>(piece.logit_rows * limits.vocab_size) : 0;
     const auto other = std::find_if(draws.begin(), draws.end(), [&](const Draw& d) { return d.piece != &piece; });
     const auto drawn = draws.first(static_cast<size_t>(other - draws.begin()));
     try {
-      if (!piece.state->done()) postprocess(piece, rows.first(size), drawn);  // else it failed with an earlier piece
+      if (!piece.state->done()) postprocess(piece, logits.first(size), drawn);  // else it failed with an earlier piece
     } catch (const std::exception&) {
       fail(*piece.state, std::current_exception());
     }
-    rows = rows.subspan(size);
+    logits = logits.subspan(size);
     draws = draws.subspan(drawn.size());
   }
 }
 
-std::span<float> Engine::Impl::run_model(std::span<const ScheduledPiece> pieces) {
+StepRows Engine::Impl::run_model(std::span<const ScheduledPiece> pieces, std::span<const Draw> draws) {
   std::vector<std::vector<int32_t>> tokens;
   std::vector<ModelRunner::Piece> run;
   std::vector<PrefixCache::Node*> nodes;
@@ -134,7 +153,9 @@ std::span<float> Engine::Impl::run_model(std::span<const ScheduledPiece> pieces)
     // A request that was preempted may go on from one choice's output, which the others don't share.
     nodes.push_back(cache.within(piece.state->held.node, piece.state->prompt_size()));
   }
-  return model->run(run, cache.shared_by(nodes).view());
+  const auto shared = cache.shared_by(nodes);
+  if (model->finds_ids() && !needs_logits(pieces, draws)) return {.ids = model->run_greedy(run, shared.view())};
+  return {.logits = model->run(run, shared.view())};
 }
 
 // ---------------------------------------------------------------- draws
@@ -157,7 +178,7 @@ std::vector<Draw> Engine::Impl::draws_of(std::span<const ScheduledPiece> pieces)
 }
 
 // Side by side: what a choice draws depends on its row and its own generator alone.
-void Engine::Impl::draw_all(std::span<const float> rows, std::span<Draw> draws) {
+void Engine::Impl::draw_all(const StepRows& rows, std::span<Draw> draws) {
   if (draws.size() <= 1) {
     for (Draw& each : draws) draw(rows, each, samplers[0]);
     return;
@@ -169,20 +190,21 @@ void Engine::Impl::draw_all(std::span<const float> rows, std::span<Draw> draws) 
   });
 }
 
-void Engine::Impl::draw(std::span<const float> rows, Draw& draw, Sampler& sampler) const {
+void Engine::Impl::draw(const StepRows& rows, Draw& draw, Sampler& sampler) const {
   const Request& request = draw.piece->state->request;
   Choice& choice = *draw.choice;
   const auto size = static_cast<size_t>(limits.vocab_size);
-  const auto row = rows.subspan(static_cast<size_t>(draw.row) * size, size);
-  const bool too_early = !request.ignore_eos && static_cast<int64_t>(choice.output.size()) < request.min_tokens;
+  const bool has_logits = rows.ids.empty();
+  const auto row = has_logits ? rows.logits.subspan(static_cast<size_t>(draw.row) * size, size) : rows.logits;
   const LogitChanges changes{
       .bias = request.logit_bias,
       .penalties = request.penalties,
       .prompt = request.prompt,
       .output = choice.output,
-      .ruled_out = too_early ? std::span<const int32_t>(vocabulary.ends) : std::span<const int32_t>()};
+      .ruled_out = is_too_early(draw) ? std::span<const int32_t>(vocabulary.ends) : std::span<const int32_t>()};
   try {
-    draw.id = sampler.draw(row, changes, request.sampling, choice.random);
+    draw.id = has_logits ? sampler.draw(row, changes, request.sampling, choice.random)
+                         : Sampler::possible(rows.ids[static_cast<size_t>(draw.row)], limits.vocab_size);
     draw.ends = !request.ignore_eos && std::binary_search(vocabulary.ends.begin(), vocabulary.ends.end(), draw.id);
     if (request.logprobs >= 0 && !draw.ends) draw.logprob = sampler.log_probability(row, draw.id, request.logprobs);
   } catch (const std::exception&) {

@@ -16,11 +16,17 @@ namespace weft::serve {
 // Throws Error(invalid_argument).
 EngineOptions checked(const EngineOptions& options);
 
+// What a step gave of its rows: logits, or ids where those of the greatest logits are all that is asked for.
+struct StepRows {
+  std::span<const float> logits = {};  // [rows, vocabulary]
+  std::span<const int32_t> ids = {};   // [rows]
+};
+
 // A token to draw for a choice, and what came of it.
 struct Draw {
   const ScheduledPiece* piece;
   Choice* choice;
-  int64_t row;  // of the step's logits
+  int64_t row;  // of the step's
   int32_t id = -1;
   bool ends = false;  // the answer, which does without the token
   std::optional<TokenLogprob> logprob = {};
@@ -90,12 +96,12 @@ struct Engine::Impl {
   void take_messages();
   void end_early(Clock::time_point at);
   void run_pieces(std::span<const ScheduledPiece> pieces);
-  std::span<float> run_model(std::span<const ScheduledPiece> pieces);
+  StepRows run_model(std::span<const ScheduledPiece> pieces, std::span<const Draw> draws);
   void run_apart(std::span<const ScheduledPiece> pieces);
   std::vector<Draw> draws_of(std::span<const ScheduledPiece> pieces) const;
-  void answer(std::span<const ScheduledPiece> pieces, std::span<const float> rows, std::span<Draw> draws);
-  void draw_all(std::span<const float> rows, std::span<Draw> draws);
-  void draw(std::span<const float> rows, Draw& draw, Sampler& sampler) const;
+  void answer(std::span<const ScheduledPiece> pieces, const StepRows& rows, std::span<Draw> draws);
+  void draw_all(const StepRows& rows, std::span<Draw> draws);
+  void draw(const StepRows& rows, Draw& draw, Sampler& sampler) const;
   void postprocess(const ScheduledPiece& piece, std::span<const float> rows, std::span<Draw> drawn);
   void take(Draw& drawn);
   void add_prompt_logprobs(const ScheduledPiece& piece, std::span<const float> rows);

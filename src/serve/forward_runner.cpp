@@ -33,14 +33,23 @@ class ForwardRunner : public ModelRunner {
   bool use_idle_time() override { return forward_.prefault(); }
 
   std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
-    inputs_.clear();
-    for (const Piece& piece : pieces)
-      inputs_.push_back({piece.sequence, piece.tokens, piece.logit_rows, piece.reproducible});
+    take(pieces);
     const TensorView logits = forward_.run(inputs_, prefixes);
     return {logits.as<float>(), static_cast<size_t>(logits.shape(0) * logits.shape(1))};
   }
+  bool finds_ids() const override { return forward_.finds_ids(); }
+  std::span<const int32_t> run_greedy(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
+    take(pieces);
+    return forward_.run_greedy(inputs_, prefixes);
+  }
 
  private:
+  void take(std::span<const Piece> pieces) {
+    inputs_.clear();
+    for (const Piece& piece : pieces)
+      inputs_.push_back({piece.sequence, piece.tokens, piece.logit_rows, piece.reproducible});
+  }
+
   ForwardPass forward_;
   Limits limits_;
   std::vector<ForwardPass::Input> inputs_;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/check.h"
 #include "weft/levels.h"
 
 namespace weft::serve {
@@ -47,6 +48,12 @@ class ModelRunner {
   // Logits of all pieces, [rows, vocab_size], in the caller's hands until the next call. `prefixes`: the pages that
   // pieces are known to share, a request for each piece. Throws and changes nothing.
   virtual std::span<float> run(std::span<const Piece> pieces, const SharedPrefixes& prefixes) = 0;
+  // Whether it has this one, too: of each row the id of its greatest logit alone, of equals the least; -1: the row's
+  // logits are all -inf or NaN.
+  virtual bool finds_ids() const { return false; }
+  virtual std::span<const int32_t> run_greedy(std::span<const Piece>, const SharedPrefixes&) {
+    throw InternalError("a model that finds no ids was asked for them");
+  }
 };
 
 inline int64_t pages_of(int64_t tokens, int page_size) { return (tokens + page_size - 1) / page_size; }

@@ -33,10 +33,14 @@ constexpr uint32_t kOne = 0x3f800000;
 uint32_t bits_of(float weight) { return std::bit_cast<uint32_t>(weight); }
 float of_bits(uint32_t bits) { return std::bit_cast<float>(bits); }
 
+void check_possible(bool is_possible, int64_t size) {
+  check(is_possible, ErrorCode::invalid_argument,
+        "logits: each of the {} is -inf or NaN; leave a token possible, or see to the model and its input", size);
+}
+
 float possible_largest(std::span<const float> row) {
   const float largest = loops().largest(row.data(), length(row));
-  check(largest > -INFINITY, ErrorCode::invalid_argument,
-        "logits: each of the {} is -inf or NaN; leave a token possible, or see to the model and its input", row.size());
+  check_possible(largest > -INFINITY, static_cast<int64_t>(row.size()));
   return largest;
 }
 
@@ -45,6 +49,11 @@ float possible_largest(std::span<const float> row) {
 std::mt19937_64 generator_of(uint64_t seed, int choice) {
   std::seed_seq both{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(choice)};
   return std::mt19937_64(both);
+}
+
+int32_t Sampler::possible(int32_t id, int64_t size) {
+  check_possible(id >= 0, size);
+  return id;
 }
 
 std::span<const float> Sampler::changed(std::span<const float> row, const LogitChanges& changes) {

@@ -28,6 +28,8 @@ class Sampler {
   // Throws Error(invalid_argument) when no token is possible.
   int32_t draw(std::span<const float> row, const LogitChanges& changes, const SamplingParams& params,
                std::mt19937_64& generator);
+  // The id of a row's greatest logit, as a device has found it, of `size`. Throws so for -1, that of none.
+  static int32_t possible(int32_t id, int64_t size);
   // Of the row as it is: of `id`, and the `top` most probable ones.
   TokenLogprob log_probability(std::span<const float> row, int32_t id, int top);
 

@@ -111,7 +111,7 @@ class EverythingAtOnce : public Executor {
   bool fuses(const Operation&, const Operation&) const override { return true; }
   void plan(const Step&) override {}
   void upload(const Step&) override {}
-  void enqueue(const Step&, float*, const std::function<void()>&) override {}
+  void enqueue(const Step&, const StepOutput&, const std::function<void()>&) override {}
   void synchronize() override {}
   void run(std::span<const Operation>) override {}
   void keep(const std::vector<int64_t>&) override {}

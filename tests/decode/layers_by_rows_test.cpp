@@ -9,8 +9,10 @@ namespace {
 struct Counted : Layers {
   int runs = 0, replays = 0;
   StepSeconds of;
-  void run(const Step&, float*) override { ++runs; }
-  double replay(const Step&, float*, int) override { return ++replays; }
+  bool finds_ids = true;
+  void run(const Step&, const StepOutput&) override { ++runs; }
+  bool has_greedy() const override { return finds_ids; }
+  double replay(const Step&, const StepOutput&, int) override { return ++replays; }
   size_t weight_bytes() const override { return 0; }
   const StepSeconds& seconds() const override { return of; }
 };
@@ -27,7 +29,7 @@ TEST(LayersByRows, GivesStepsOfFewRowsToTheOnesAndOthersToTheOthers) {
   LayersByRows layers(std::move(few), 8, std::move(many));
   const auto goes_to_few = [&](const Step& step) {
     const int few_before = of_few.runs, many_before = of_many.runs;
-    layers.run(step, nullptr);
+    layers.run(step, {});
     EXPECT_EQ(of_few.runs + of_many.runs, few_before + many_before + 1);
     const bool is_few = of_few.runs > few_before;
     EXPECT_EQ(&layers.seconds(), is_few ? &of_few.of : &of_many.of);
@@ -41,10 +43,13 @@ TEST(LayersByRows, GivesStepsOfFewRowsToTheOnesAndOthersToTheOthers) {
   shared.prefix_parents = {-1};
   EXPECT_FALSE(goes_to_few(invariant));
   EXPECT_FALSE(goes_to_few(shared));
-  layers.replay(step_of(8), nullptr, 1);
-  layers.replay(step_of(9), nullptr, 1);
+  layers.replay(step_of(8), {}, 1);
+  layers.replay(step_of(9), {}, 1);
   EXPECT_EQ(of_few.replays, 1);
   EXPECT_EQ(of_many.replays, 1);
+  EXPECT_TRUE(layers.has_greedy());
+  of_many.finds_ids = false;
+  EXPECT_FALSE(layers.has_greedy());
 }
 
 }  // namespace

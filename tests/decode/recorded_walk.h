@@ -43,7 +43,7 @@ class RecordedWalk {
     add_rows(step_, *sequences_, sequence_, ids);
     step_.wanted.erase(step_.wanted.begin(), step_.wanted.end() - wanted);
     logits_.resize(static_cast<size_t>((wanted + 1) * config_.vocab_size));
-    layers_->run(step_, logits_.data());
+    layers_->run(step_, {.logits = logits_.data()});
   }
 
   const decode::Program& program() const { return program_; }
@@ -76,8 +76,9 @@ class RecordedWalk {
     }
     void plan(const decode::Step& step) override { executor_->plan(step); }
     void upload(const decode::Step& step) override { executor_->upload(step); }
-    void enqueue(const decode::Step& step, float* logits, const std::function<void()>& walk) override {
-      executor_->enqueue(step, logits, walk);
+    void enqueue(const decode::Step& step, const decode::StepOutput& output,
+                 const std::function<void()>& walk) override {
+      executor_->enqueue(step, output, walk);
     }
     void synchronize() override { executor_->synchronize(); }
     void run(std::span<const decode::Operation> fused) override {

@@ -83,6 +83,47 @@ TEST_F(EngineTest, AnswersManyTogetherAsEachAlone) {
               fake_answer(prompt_of(5 + static_cast<size_t>(i), i), static_cast<size_t>(3 + i)));
 }
 
+// Where the model finds ids, logits are asked for as soon as any request of the step needs them.
+TEST_F(EngineTest, TakesIdsAloneWhereTheyAreEnough) {
+  const auto greedy_steps = [&](const auto&... change) {
+    Engine engine = make();
+    model->gives_ids = true;
+    Collected got, other;
+    engine.submit(greedy(prompt_of(10), 6), got.handler());
+    Request changed = greedy(prompt_of(5, 1), 6);
+    (change(changed), ...);
+    if constexpr (sizeof...(change) > 0) engine.submit(changed, other.handler());
+    finish(engine);
+    EXPECT_EQ(got.ids[0], fake_answer(prompt_of(10), 6));
+    return model->greedy_steps;
+  };
+  EXPECT_EQ(greedy_steps(), 6);
+  EXPECT_EQ(greedy_steps([](Request&) {}), 7);  // the other's prompt comes a step later
+  EXPECT_EQ(greedy_steps([](Request& r) { r.n = 2; }), 7);
+  EXPECT_EQ(greedy_steps([](Request& r) { r.sampling.temperature = 1; }), 1);
+  EXPECT_EQ(greedy_steps([](Request& r) { r.logprobs = 0; }), 1);
+  EXPECT_EQ(greedy_steps([](Request& r) { r.logit_bias = {{3, 1.f}}; }), 1);
+  EXPECT_EQ(greedy_steps([](Request& r) { r.penalties.repetition = 1.5f; }), 1);
+  EXPECT_EQ(greedy_steps([](Request& r) { r.penalties.presence = 1; }), 1);
+  EXPECT_EQ(greedy_steps([](Request& r) { r.penalties.frequency = 1; }), 1);
+  EXPECT_EQ(greedy_steps([](Request& r) { r.min_tokens = 2; }), 5);
+  EXPECT_EQ(greedy_steps([](Request& r) { r.logprobs = 0, r.prompt_logprobs = true; }), 0);
+}
+
+TEST_F(EngineTest, FailsARequestOfWhichNoIdIsPossible) {
+  for (const bool gives_ids : {false, true}) {
+    Engine engine = make();
+    model->gives_ids = gives_ids;
+    model->nan_after = prompt_of(10).back();
+    Collected fails;
+    engine.submit(greedy(prompt_of(10), 6), fails.handler());
+    finish(engine);
+    EXPECT_EQ(fails.finish[0], "error");
+    EXPECT_NE(fails.updates.back().error.find("logits: each of the 50 is -inf or NaN"), std::string::npos)
+        << fails.updates.back().error;
+  }
+}
+
 TEST_F(EngineTest, EndsAtTheEndTokenUnlessToldToGoOn) {
   Engine engine = make();
   Collected ends, waits, ignores;

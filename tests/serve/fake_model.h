@@ -88,6 +88,18 @@ class FakeModel : public serve::ModelRunner {
     }
     return logits_;
   }
+  bool finds_ids() const override { return gives_ids; }
+  std::span<const int32_t> run_greedy(std::span<const Piece> pieces, const SharedPrefixes& prefixes) override {
+    ++greedy_steps;
+    const std::span<const float> rows = run(pieces, prefixes);
+    ids_.clear();
+    for (size_t row = 0; row < rows.size(); row += kFakeVocab) {
+      const auto* const first = rows.data() + row;
+      const auto largest = std::max_element(first, first + kFakeVocab);
+      ids_.push_back(std::isnan(*largest) ? -1 : static_cast<int32_t>(largest - first));
+    }
+    return ids_;
+  }
   bool use_idle_time() override { return idle_work-- > 0; }
   size_t num_sequences() const { return sequences_.size(); }
   std::set<int32_t> held_pages() const { return {held_.begin(), held_.end()}; }
@@ -101,6 +113,8 @@ class FakeModel : public serve::ModelRunner {
     return used;
   }
 
+  bool gives_ids = false;  // where they are enough
+  int64_t greedy_steps = 0;
   int64_t steps = 0, computed = 0, most_rows = 0, shared_nodes = 0, fail_at_step = -1;
   std::atomic<int> idle_work = 0;  // how often there is some
   int32_t poison = -1;             // a token that makes a step throw
@@ -146,6 +160,7 @@ class FakeModel : public serve::ModelRunner {
   std::multiset<int32_t> held_;
   Sequence next_ = 0;
   std::vector<float> logits_;
+  std::vector<int32_t> ids_;
 };
 
 inline serve::Vocabulary fake_vocabulary() {

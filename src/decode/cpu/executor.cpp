@@ -43,10 +43,10 @@ class CpuExecutor : public DeviceExecutor {
 
   void upload(const Step& step) override { make_buffers(step.rows()); }
 
-  void enqueue(const Step& step, float* logits, const std::function<void()>& walk) override {
+  void enqueue(const Step& step, const StepOutput& output, const std::function<void()>& walk) override {
     step_ = &step;
     rows_ = step.rows();
-    at(Buffer::logits) = logits;
+    at(Buffer::logits) = output.logits;
     walk();
   }
 

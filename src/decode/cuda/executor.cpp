@@ -9,6 +9,7 @@
 #include "decode/cuda/weights.h"
 #include "device/cuda/stream.h"
 #include "jit/cuda/runtime.h"
+#include "ops/cuda/greedy.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
@@ -34,6 +35,8 @@ ops::CardCache cache_of(const TensorView& cache, const TensorView& scale) {
   }
   return to;
 }
+
+ops::CardRows rows_of(float* data, int64_t cols) { return {data, 1, cols, 0}; }
 
 // A norm is part of the product that reads it, sum and gate are part of their own.
 class CudaExecutor : public DeviceExecutor {
@@ -73,14 +76,22 @@ class CudaExecutor : public DeviceExecutor {
     upload_.write(step, attention_, own_stream_.get());
   }
 
-  void enqueue(const Step& step, float* logits, const std::function<void()>& walk) override {
+  bool has_greedy() const override { return true; }
+
+  void enqueue(const Step& step, const StepOutput& output, const std::function<void()>& walk) override {
     const auto wanted = static_cast<int64_t>(step.wanted.size());
-    graphs_.run({.rows = step.rows(), .wanted = wanted, .memory = memory_of(logits)}, [&] {
+    graphs_.run({.rows = step.rows(), .wanted = wanted, .memory = memory_of(output)}, [&] {
       rows_ = step.rows();
       walk();
-      if (wanted > 0)
-        cuda::copy_to_host(card_, logits, logits_.data(),
-                           static_cast<size_t>(wanted * config_.vocab_size) * sizeof(float), own_stream_.get());
+      if (wanted == 0) return;
+      const auto copy = [&](void* to, const void* from, int64_t of_row) {
+        cuda::copy_to_host(card_, to, from, static_cast<size_t>(wanted * of_row), own_stream_.get());
+      };
+      const auto* const logits_there = static_cast<const float*>(logits_.data());
+      if (output.greedy != nullptr)
+        copy(output.greedy, greedy_.run(logits_there, wanted, stream_), sizeof(int32_t));
+      else
+        copy(output.logits, logits_there, config_.vocab_size * static_cast<int64_t>(sizeof(float)));
     });
   }
 
@@ -113,8 +124,9 @@ class CudaExecutor : public DeviceExecutor {
 
  private:
   // All that a step reads and writes at addresses that may change.
-  std::vector<const void*> memory_of(const float* logits) const {
-    std::vector<const void*> memory{logits, logits_.data(), buffers_.data(), upload_.tokens()};
+  std::vector<const void*> memory_of(const StepOutput& output) const {
+    std::vector<const void*> memory{output.logits,  output.greedy,   logits_.data(),
+                                    greedy_.data(), buffers_.data(), upload_.tokens()};
     for (size_t kind = 0; kind < attention_.num_kinds(); ++kind) memory.push_back(attention_.workspace(kind).data());
     return memory;
   }
@@ -196,10 +208,9 @@ class CudaExecutor : public DeviceExecutor {
         for (const CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
           for (const CardMatrix::TypedRows& typed : matrix->typed_rows) all.push_back(ops::embed_kernel(typed.type));
     all.push_back(ops::norm_kernel());
+    all.push_back(ops::greedy_kernel());
     return all;
   }
-
-  static ops::CardRows rows_of(float* data, int64_t cols) { return {data, 1, cols, 0}; }
 
   // Rows of x lie without gaps.
   void multiply(const CardMatrix& matrix, CardProduct product) {
@@ -270,6 +281,8 @@ class CudaExecutor : public DeviceExecutor {
     if (logits_.bytes() < logit_bytes) {
       logits_ = Workspace();
       logits_ = Workspace(stream_.device(), logit_bytes);
+      greedy_ = {};
+      greedy_ = {stream_.device(), static_cast<int64_t>(step.wanted.size()), config_.vocab_size};
     }
     if (step.rows() <= buffer_rows_) return;
     rows_ = step.rows();
@@ -300,7 +313,8 @@ class CudaExecutor : public DeviceExecutor {
   StepGraphs graphs_;
   std::optional<ops::ManyRows> many_rows_;  // where cuBLASLt is
   Workspace logits_;
-  int64_t rows_ = 0;  // of the step that go on
+  ops::GreedyRows greedy_;  // of as many rows
+  int64_t rows_ = 0;        // of the step that go on
 
   // Of a step, all fp32 but the queries: [rows, ...]
   Workspace buffers_;

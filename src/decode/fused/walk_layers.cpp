@@ -27,14 +27,14 @@ class WalkLayers : public Layers {
           weft::to_string(dtype));
   }
 
-  void run(const Step& step, float* logits) override {
+  void run(const Step& step, const StepOutput& output) override {
     seconds_ = {};
     seconds_.plan = seconds_of([&] { plan(step); });
-    seconds_.enqueue = seconds_of([&] { walk(step, logits); });
+    seconds_.enqueue = seconds_of([&] { walk(step, output.logits); });
   }
-  double replay(const Step& step, float* logits, int count) override {
+  double replay(const Step& step, const StepOutput& output, int count) override {
     return seconds_of([&] {
-             for (int i = 0; i < count; ++i) walk(step, logits);
+             for (int i = 0; i < count; ++i) walk(step, output.logits);
            }) /
            count;
   }

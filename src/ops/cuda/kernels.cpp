@@ -6,6 +6,7 @@ namespace weft {
 namespace text {
 extern const char* const ops_elementwise;
 extern const char* const ops_append;
+extern const char* const ops_greedy;
 extern const char* const ops_linear;
 }  // namespace text
 
@@ -89,6 +90,15 @@ KernelText cap_kernel() { return elementwise("weft_cap"); }
 KernelText add_row_kernel() { return elementwise("weft_add_row"); }
 KernelText rotate_at_kernel() { return elementwise("weft_rotate_at"); }
 KernelText rotate_kernel() { return elementwise("weft_rotate"); }
+
+KernelText greedy_kernel() {
+  return {.name = "weft_greedy",
+          .symbol = "weft_greedy",
+          .file = "ops/cuda/kernels/greedy.h",
+          .head = text::ops_greedy,
+          .threads = kThreads,
+          .shared_bytes = kGreedySharedBytes};
+}
 
 KernelText append_kernel(DType cache, KvScales scales) {
   const char *element = element_of(cache), *scaled = scaled_of(scales);

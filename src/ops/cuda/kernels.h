@@ -22,6 +22,7 @@ KernelText append_kernel(DType cache, KvScales scales);
 KernelText qkv_kernel(DType cache, KvScales scales, DType query);
 KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated);
 KernelText embed_kernel(WeightType weights);
+KernelText greedy_kernel();
 
 inline constexpr int kThreads = 256;  // of a CTA of all of them
 // Of [rows, dim], element by element.

@@ -180,7 +180,7 @@ TEST_F(FusedWalk, StandsBehindTheInterfaceOfLayers) {
     step.wanted = wanted;
     step.pages.clear();
     step.pages.add(sequences, a, sequences.length(a));
-    layers->run(step, logits.data());
+    layers->run(step, {.logits = logits.data()});
     for (size_t i = 0; i < wanted.size(); ++i) {
       const float* from = logits.data() + i * kRandomModelVocab;
       EXPECT_EQ(std::vector<float>(from, from + kRandomModelVocab), expected[static_cast<size_t>(wanted[i])]);

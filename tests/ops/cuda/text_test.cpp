@@ -33,7 +33,7 @@ TEST_P(OperatorTextFor, TakesTheResourcesOfTheTable) {
         append_kernel(DType::fp8_e5m2, KvScales::token_group), qkv_kernel(DType::bf16, KvScales::none, DType::bf16),
         embed_kernel(WeightType::q4_k), linear_kernel(WeightType::q4_1, 1, 4, true),
         linear_kernel(WeightType::q4_1, 8, 4, false), linear_kernel(WeightType::q6_k, 1, 4, false),
-        linear_kernel(WeightType::bf16, 1, 4, false)}) {
+        linear_kernel(WeightType::bf16, 1, 4, false), greedy_kernel()}) {
     weft::testing::count_cubin();
     const jit::Built built =
         jit::build({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target(GetParam())});

@@ -31,7 +31,7 @@ class FusedLayers : public Layers {
     if (options.step == StepForm::automatic) model_.load_all();
   }
 
-  void run(const Step& step, float* logits) override {
+  void run(const Step& step, const StepOutput& output) override {
     check(
         !step.invariant, ErrorCode::unsupported,
         "the fused step: required the same bits on any number of workers (invariant); supported are the same beside "
@@ -40,21 +40,23 @@ class FusedLayers : public Layers {
     seconds_ = {};
     seconds_.plan = seconds_of([&] { model_.plan(step); });
     seconds_.upload = seconds_of([&] { model_.upload(step); });
-    seconds_.enqueue = seconds_of([&] { enqueue(step, logits); });
+    seconds_.enqueue = seconds_of([&] { enqueue(step, output); });
     seconds_.wait = seconds_of([&] { wait(); });
   }
 
-  double replay(const Step& step, float* logits, int count) override {
+  bool has_greedy() const override { return true; }
+
+  double replay(const Step& step, const StepOutput& output, int count) override {
     return seconds_of([&] {
-             for (int i = 0; i < count; ++i) enqueue(step, logits);
+             for (int i = 0; i < count; ++i) enqueue(step, output);
              wait();
            }) /
            count;
   }
 
-  std::string trace(const Step& step, float* logits) override {
+  std::string trace(const Step& step, const StepOutput& output) override {
     model_.start_trace();
-    enqueue(step, logits);
+    enqueue(step, output);
     wait();
     return text_of(model_.read_trace());
   }
@@ -63,15 +65,20 @@ class FusedLayers : public Layers {
   const StepSeconds& seconds() const override { return seconds_; }
 
  private:
-  void enqueue(const Step& step, float* logits) {
-    model_.launch(step);
-    // Rows that are wanted and follow each other are one copy.
-    const auto vocabulary = static_cast<int64_t>(config_.vocab_size);
+  void enqueue(const Step& step, const StepOutput& output) {
+    const bool is_greedy = output.greedy != nullptr;
+    model_.launch(step, is_greedy);
+    if (is_greedy) return copy_wanted(step, model_.ids(), output.greedy, 1);
+    copy_wanted(step, model_.logits(), output.logits, config_.vocab_size);
+  }
+
+  // Rows that are wanted and follow each other are one copy.
+  template <class T>
+  void copy_wanted(const Step& step, const T* from, T* to, int64_t of_row) {
     for (size_t i = 0, end = 0; i < step.wanted.size(); i = end) {
       for (end = i + 1; end < step.wanted.size() && step.wanted[end] == step.wanted[end - 1] + 1; ++end) continue;
-      cuda::copy_to_host(card_, logits + static_cast<int64_t>(i) * vocabulary,
-                         model_.logits() + step.wanted[i] * vocabulary,
-                         (end - i) * static_cast<size_t>(vocabulary) * sizeof(float), own_stream_.get());
+      cuda::copy_to_host(card_, to + static_cast<int64_t>(i) * of_row, from + step.wanted[i] * of_row,
+                         (end - i) * static_cast<size_t>(of_row) * sizeof(T), own_stream_.get());
     }
   }
 

@@ -123,13 +123,14 @@ void ModelKernel::make_tables() {
   // Cards with one address space for all memory, as all of sm_90a have, write to pinned memory by its own address.
   stuck_ = Workspace(Device::cuda_host(device_.index), static_cast<size_t>(num_workers()) * sizeof(uint64_t));
   args_.stuck = static_cast<unsigned long long*>(stuck_.data());
+  ids_ = Workspace(device_, kMostRows * sizeof(int32_t));
 }
 
 // Room for what workers hand on. New memory is zero: no phase has that number.
 void ModelKernel::make_cells(Variant& variant, int64_t num_states) {
   const int64_t cells = variant.shape.cells_of(Shared::states) + num_states * (partition_.program.head_dim + 2);
   const size_t bytes = static_cast<size_t>(cells) * sizeof(uint64_t);
-  const auto phases = static_cast<uint32_t>(partition_.phases.size());
+  const auto phases = static_cast<uint32_t>(phase_numbers(partition_));
   const bool is_last_number = variant.first_phase > std::numeric_limits<uint32_t>::max() - 2 * phases;
   if (variant.cells.bytes() >= bytes && !is_last_number) return;
   variant.cells = Workspace();
@@ -211,13 +212,14 @@ void ModelKernel::upload(const Step& step) {
   }
 }
 
-void ModelKernel::launch(const Step& step) {
+void ModelKernel::launch(const Step& step, bool greedy) {
   Variant& variant = variant_of(step.rows());
   ModelArgs args = args_;
   args.cells = static_cast<unsigned long long*>(variant.cells.data());
   args.logits = logits();
+  args.ids = greedy ? ids() : nullptr;
   args.first_phase = variant.first_phase;
-  variant.first_phase += static_cast<uint32_t>(partition_.phases.size());
+  variant.first_phase += static_cast<uint32_t>(phase_numbers(partition_));
   cuda::Grid grid = variant.text.grid(partition_.machine.workers);
   grid.cooperative = true;
   runtime_.launch(*variant.kernel, grid, args, stream_);
@@ -244,7 +246,10 @@ std::vector<uint64_t> ModelKernel::read_trace() {
 
 void ModelKernel::check_stuck() {
   const std::span words(static_cast<uint64_t*>(stuck_.data()), static_cast<size_t>(num_workers()));
-  const auto name = [&](uint32_t phase) { return name_of(partition_.phases.all[phase]); };
+  const std::vector<Phase>& phases = partition_.phases.all;
+  const auto name = [&](uint32_t phase) {
+    return phase < phases.size() ? name_of(phases[phase]) : std::string("the choice of ids");
+  };
   const std::string text = stuck_text(words, name);
   if (text.empty()) return;
   // The next step is a new begin.

@@ -3,7 +3,7 @@
 //   ModelKernel model(config, std::move(sources), options, sequences, stream);
 //   model.plan(step);
 //   model.upload(step);
-//   model.launch(step);                       // [step.rows(), vocabulary] at model.logits(), in the stream's order
+//   model.launch(step, false);                // [step.rows(), vocabulary] at model.logits(), in the stream's order
 //   ... waits for the stream ...
 //   model.check_stuck();
 #pragma once
@@ -35,8 +35,10 @@ class ModelKernel {
 
   void plan(const Step& step);
   void upload(const Step& step);
-  void launch(const Step& step);
+  // `greedy`: the id of each row's greatest logit lies at ids(), too.
+  void launch(const Step& step, bool greedy);
   float* logits() const { return static_cast<float*>(logits_.data()); }
+  int* ids() const { return static_cast<int*>(ids_.data()); }
 
   // Launches leave their times until they are read: those of the last one, by phases and workers: [phases, workers,
   // kNumStamps], in nanoseconds. Waits for the stream.
@@ -71,7 +73,7 @@ class ModelKernel {
   std::optional<ModelWeights> weights_;
   std::array<std::optional<Variant>, 4> variants_ = {};  // 1, 2, 4 and 8 rows
   ModelArgs args_ = {};                                  // of all launches
-  Workspace tables_, logits_, trace_, uploaded_;
+  Workspace tables_, logits_, ids_, trace_, uploaded_;
   Workspace stuck_;  // pinned: workers write to it where a wait gives up, and never else
 
   // Of the step, by kinds of layers; and what of it the next one goes on from.

@@ -120,9 +120,10 @@ class ModelWriter {
           text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
           text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
           text_.line(
-              "static constexpr i64 kAttended = {}, kSquares = {}, kNormed = {}, kGated = {}, kStates = {};  // cells",
+              "static constexpr i64 kAttended = {}, kSquares = {}, kNormed = {}, kGated = {}, kBest = {}, kStates = {};  "
+              "// cells",
               shape_.cells_of(Shared::attended), shape_.cells_of(Shared::squares), shape_.cells_of(Shared::normed),
-              shape_.cells_of(Shared::gated), shape_.cells_of(Shared::states));
+              shape_.cells_of(Shared::gated), shape_.best, shape_.cells_of(Shared::states));
         },
         ";");
   }
@@ -237,7 +238,7 @@ class ModelWriter {
                   text_.line("Step<Model> step(worker);");
                   text_.line("for (int layer = 0; layer < Model::kLayers; ++layer)");
                   text_.line("  if (!run_layer(step, layer)) return;");
-                  text_.line("step.logits<Head>({}f);", number(logits_soft_cap()));
+                  text_.line("if (step.logits<Head>({}f)) step.greedy<Head>();", number(logits_soft_cap()));
                 });
   }
 
@@ -285,6 +286,8 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
   take(Shared::squares, row_squares(hidden));
   take(Shared::normed, row_pairs(hidden) + row_squares(hidden));
   take(Shared::gated, row_pairs(static_cast<int>(program.cols_of(Buffer::gated))));
+  shape.best = at;
+  at += 2 * int64_t{partition.machine.workers} * rows;
   take(Shared::states, 0);
 
   shape.vectors.fill(-1);

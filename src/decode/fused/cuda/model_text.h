@@ -22,8 +22,10 @@ namespace weft::decode::fused {
 struct ModelShape {
   ModelSizes sizes = {};
   DType kv_dtype = DType::bf16;
-  // Where buffers begin among what workers hand on, in cells of 8 bytes; states come last.
+  // Where buffers begin among what workers hand on, in cells of 8 bytes; states come last. And where each worker leaves
+  // its best logit of each row.
   std::array<int64_t, kNumShared> cells = {};
+  int64_t best = 0;
   // Where vectors of a layer lie, in floats, by their role; -1: there is none. And all of a layer's.
   std::array<int64_t, static_cast<size_t>(WeightRole::output_norm) + 1> vectors = {};
   int64_t vectors_of_layer = 0;
@@ -36,7 +38,10 @@ struct ModelShape {
 // weights differ, groups of more than 16 query heads, more shared memory than there is.
 ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype);
 
-// Its matrices, in the order of ModelArgs::matrices.
+// Numbers that a launch takes: of its phases, and of what stands behind the logits.
+inline int phase_numbers(const Partition& partition) { return partition.phases.size() + 1; }
+
+// Its matrices, in the order of ModelArgs::matrices: those that the layers have, and the head.
 std::vector<const MatrixPartition*> kernel_matrices(const Partition& partition);
 
 cuda::KernelText model_text(const Partition& partition, const ModelShape& shape);

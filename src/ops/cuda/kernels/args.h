@@ -46,6 +46,18 @@ struct AddRowArgs {
   int dim;
 };
 
+// ids[row]: the first of the row's greatest logits; -1: all are -inf or NaN.
+struct GreedyArgs {
+  const float* logits;        // [rows, columns]
+  unsigned long long* found;  // [rows, parts]: of each CTA
+  unsigned* done;             // [rows]: CTAs; 0 before and behind a launch
+  int* ids;                   // [rows]
+  long long rows;
+  int columns, parts;  // parts: CTAs of a row
+};
+inline constexpr int kGreedyWarps = 8;  // of a CTA
+inline constexpr int kGreedySharedBytes = 2 * 8 * kGreedyWarps;
+
 // Pairs of each head are turned by the angle of their row.
 struct RotateArgs {
   CardRows x;              // a row and head each

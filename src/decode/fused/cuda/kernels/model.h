@@ -14,6 +14,7 @@
 #pragma once
 
 #include "decode/fused/cuda/kernels/attention.h"
+#include "decode/fused/cuda/kernels/greedy.h"
 #include "decode/fused/cuda/kernels/inputs.h"
 #include "decode/fused/cuda/kernels/merge.h"
 #include "decode/fused/cuda/kernels/near.h"
@@ -101,6 +102,19 @@ class Copies {
   int phase_ = 0;
 };
 
+// A function of its own, as a step has no register to spare: as a part of its caller it would cost phases before it
+// some.
+template <class M, class Shape>
+WEFT_NO_INLINE void choose_ids(const ModelArgs& args) {
+  const Worker<Shape> worker(args);
+  const GreedyIds<M, Shape> ids(worker);
+  ptx::named_sync(1, kConsumers);  // logits are written, partial sums were read
+  ids.find_own();
+  ptx::named_sync(1, kConsumers);
+  ids.leave_own(worker.tag_of(Shape::kPhases));
+  if (!ids.write_ids(worker.tag_of(Shape::kPhases))) worker.report(StuckAt::edge, Shape::kPhases);
+}
+
 template <class Shape>
 class Step {
  public:
@@ -167,6 +181,12 @@ class Step {
   template <class M>
   WEFT_INLINE bool gate() {
     return ends_reduction(reductions_.template gated<M>(last_tag(), worker_.tag_of(phase_)));
+  }
+
+  // Behind them, where the step wants no more than ids.
+  template <class M>
+  WEFT_INLINE void greedy() const {
+    if (worker_.args.ids != nullptr) choose_ids<M, Shape>(worker_.args);
   }
 
   // Heads of items, which all warps make; then items, by a warp each.

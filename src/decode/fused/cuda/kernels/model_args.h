@@ -120,6 +120,7 @@ struct ModelArgs {
   const int* pages = nullptr;  // of its requests, one behind the other
   int page_size = 0;
   float* logits = nullptr;   // [rows, vocabulary]
+  int* ids = nullptr;        // [rows]: of the greatest of them, and of equals the least; -1: none; null: not wanted
   bool wants_logits = true;  // false: ends where the last layer has appended
   unsigned first_phase = 0;  // phases of launches before
 

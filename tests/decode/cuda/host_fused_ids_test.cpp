@@ -1,0 +1,147 @@
+// Ids alone, of steps in the host machine, fused and layered.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "decode/generate.h"
+#include "fused_parts.h"
+#include "ops/sampling.h"
+#include "weft/error.h"
+#include "weft/ops.h"
+
+namespace weft {
+namespace {
+
+using testing::FusedParts;
+using testing::GgufWriter;
+using testing::RandomModelOptions;
+using Ids = std::vector<int32_t>;
+
+uint16_t bf16_bits(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return static_cast<uint16_t>(bits >> 16);
+}
+
+// A model whose head has rows that are alike, in the halves of both workers, and rows that are NaN.
+class FusedIds : public FusedParts {
+ protected:
+  std::string write(const char* name, bool all_nan) {
+    RandomModelOptions of = testing::small_model("llama");
+    of.weights = GgufWriter::kBF16;
+    GgufWriter model = testing::random_model(of);
+    std::string& head = model.tensor("output.weight").data;
+    const size_t row_bytes = 2 * of.hidden_size, rows = head.size() / row_bytes;
+    const auto set = [&](size_t row, float x) {
+      for (size_t i = 0; i < of.hidden_size; ++i) {
+        const uint16_t bits = bf16_bits(x);
+        std::memcpy(head.data() + row * row_bytes + 2 * i, &bits, 2);
+      }
+    };
+    for (size_t row = 0; row < rows; ++row) {
+      // The sign of the sum decides which half is the greater one; either is there several times.
+      if (row % 60 == 7) set(row, 30.f);
+      if (row % 60 == 9) set(row, -30.f);
+      if (all_nan || row % 50 == 3) set(row, NAN);
+    }
+    const std::string path = folder_.path(name);
+    model.write(path);
+    return path;
+  }
+};
+
+Ids first_of_largest(const TensorView& logits) {
+  Ids ids;
+  const auto vocab = static_cast<size_t>(logits.shape(1));
+  for (int64_t row = 0; row < logits.shape(0); ++row)
+    ids.push_back(ops::first_of_largest({logits.as<float>() + row * logits.shape(1), vocab}));
+  return ids;
+}
+
+TEST_F(FusedIds, AreThoseOfTheGreatestLogits) {
+  const ModelFile file(write("ties.gguf", false)), none(write("nan.gguf", true));
+  for (const StepForm form : {StepForm::fused, StepForm::layered}) {
+    ForwardPass forward(file, options(form));
+    EXPECT_TRUE(forward.finds_ids());
+    std::vector<ForwardPass::Input> inputs;
+    std::vector<Ids> tokens;
+    for (int32_t i = 0; i < 6; ++i) tokens.push_back({20 + i, 40 + 3 * i});
+    for (const Ids& of : tokens)
+      inputs.push_back({.sequence = forward.add_sequence(), .tokens = std::span(of).first(1)});
+    inputs[1].tokens = tokens[1], inputs[2].tokens = tokens[2];
+    inputs[2].logit_rows = 0;
+    const auto forget = [&] {
+      for (const auto& input : inputs) forward.truncate(input.sequence, 0);
+    };
+    // 8 rows, of which five are wanted, at three places.
+    const Ids expected = first_of_largest(forward.run(inputs));
+    ASSERT_EQ(expected.size(), 5u);
+    EXPECT_TRUE(std::ranges::all_of(expected, [](int32_t id) { return id == 7 || id == 9; }));
+    forget();
+    const auto ids = forward.run_greedy(inputs);
+    EXPECT_EQ(Ids(ids.begin(), ids.end()), expected) << to_string(form);
+    forget();
+    // One row, with logits again behind ids.
+    const std::span<const ForwardPass::Input> one(inputs.data(), 1);
+    const int32_t alone = forward.run_greedy(one)[0];
+    forget();
+    EXPECT_EQ(alone, first_of_largest(forward.run(one))[0]) << to_string(form);
+    forget();
+    EXPECT_EQ(forward.run_greedy(one)[0], alone);
+
+    ForwardPass without(none, options(form));
+    const auto sequence = without.add_sequence();
+    EXPECT_EQ(without.run_greedy({{.sequence = sequence, .tokens = tokens[0]}})[0], -1) << to_string(form);
+  }
+  ForwardPass on_cpu(file, {.max_tokens = 64});
+  EXPECT_FALSE(on_cpu.finds_ids());
+  const auto sequence = on_cpu.add_sequence();
+  const Ids token{20};
+  const int32_t id = on_cpu.run_greedy({{.sequence = sequence, .tokens = token}})[0];
+  on_cpu.truncate(sequence, 0);
+  EXPECT_EQ(id, first_of_largest(on_cpu.run({{.sequence = sequence, .tokens = token}}))[0]);
+}
+
+// Of a model without ties: what is generated follows from each id.
+TEST_F(FusedIds, AreWhatAGreedyAnswerIsMadeOf) {
+  RandomModelOptions of = testing::small_model("llama");
+  of.weights = GgufWriter::kBF16;
+  const std::string path = folder_.path("model.gguf");
+  testing::random_model(of).write(path);
+  const ModelFile file(path);
+  ForwardPass forward(file, options(StepForm::fused));
+  const Ids prompt{30, 31, 32};
+  const auto answer_of = [&](const ModelFile& from, ForwardPass& of_model) {
+    const Tokenizer words(from);
+    decode::Generator generator(of_model, words, {.temperature = 0.f}, {}, 1);
+    const auto sequence = of_model.add_sequence();
+    const decode::AnswerOptions answer_options{
+        .max_tokens = 5, .context = 64, .on_token = [](int32_t, std::string_view) {}, .stopped = [] { return false; }};
+    const Ids ids = generator.answer(sequence, prompt, answer_options).ids;
+    of_model.release(sequence);
+    return ids;
+  };
+  const Ids ids = answer_of(file, forward);
+  const auto sequence = forward.add_sequence();
+  Ids expected;
+  for (Ids next = prompt; expected.size() < ids.size(); next = {expected.back()})
+    expected.push_back(first_of_largest(forward.run({{.sequence = sequence, .tokens = next}}))[0]);
+  EXPECT_GE(ids.size(), 1u);
+  EXPECT_EQ(ids, expected);
+
+  const ModelFile none(write("nan.gguf", true));
+  ForwardPass without(none, options(StepForm::fused));
+  try {
+    answer_of(none, without);
+    ADD_FAILURE() << "an id of no possible logit was drawn";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("logits is -inf or NaN; see to the model"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace weft
