@@ -33,6 +33,8 @@ struct StepProbe {
   static double replay(ForwardPass& forward, int count);
   // Layers::trace of that step.
   static std::string trace(ForwardPass& forward);
+  // Layers::hold_back.
+  static void hold_back(ForwardPass& forward, bool holds);
 };
 
 }  // namespace decode

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 
 namespace weft::decode {
@@ -41,7 +42,10 @@ void LayerByLayer::enqueue(const Step& step, const StepOutput& output) {
 }
 
 void LayerByLayer::walk(const Step& step) {
-  const Operation* last_attend = &program_.operations[program_.last_attend];
+  const Operation* last_attend = program_.operations.data() + program_.last_attend;
+  const bool attends = program_.last_attend < program_.operations.size();
+  ensure(attends || step.rows() == static_cast<int64_t>(step.wanted.size()),
+         "a step of {} rows through layers without attention gives logits of {}", step.rows(), step.wanted.size());
   for (const std::span<const Operation> fused : fused_) {
     const bool is_last_attend = fused.data() == last_attend;
     if (is_last_attend && step.wanted.empty()) return;

@@ -43,7 +43,8 @@ void ensure_weights(const Program& program, const ModelSources& sources) {
 
 std::unique_ptr<Layers> make_layered(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
                                      const Sequences& sequences) {
-  return std::make_unique<LayerByLayer>(make_program(config),
+  Program program = make_program(config, parts_of(sources));
+  return std::make_unique<LayerByLayer>(std::move(program),
                                         make_executor(config, std::move(sources), options, sequences));
 }
 
@@ -51,7 +52,7 @@ std::unique_ptr<Layers> make_layered(const ModelConfig& config, ModelSources sou
 
 MadeLayers make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
                        const Sequences& sequences) {
-  ensure_weights(make_program(config), sources);
+  ensure_weights(make_program(config, parts_of(sources)), sources);
   if (options.step == StepForm::fused) return {fused::make_fused_layers(config, sources, options, sequences), "fused"};
   if (options.step == StepForm::layered)
     return {make_layered(config, std::move(sources), options, sequences), std::string(kLayeredAsAsked)};

@@ -31,6 +31,9 @@ class Layers {
   // mean, until its input is there, until it has multiplied, until all is left. The last step runs once more; "": none.
   virtual std::string trace(const Step&, const StepOutput&) { return ""; }
 
+  // For measurements: whether fused steps copy nothing of a phase before its input is there, from now on.
+  virtual void hold_back(bool) {}
+
   virtual size_t weight_bytes() const = 0;         // read once for a token
   virtual const StepSeconds& seconds() const = 0;  // of the last step
 };

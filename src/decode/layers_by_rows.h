@@ -18,6 +18,7 @@ class LayersByRows : public Layers {
     return of(step).replay(step, output, count);
   }
   std::string trace(const Step& step, const StepOutput& output) override { return of(step).trace(step, output); }
+  void hold_back(bool holds) override { few_->hold_back(holds); }
   size_t weight_bytes() const override { return last_->weight_bytes(); }
   const StepSeconds& seconds() const override { return last_->seconds(); }
 

@@ -14,7 +14,7 @@ namespace {
 
 class ProgramWriter {
  public:
-  explicit ProgramWriter(const ModelConfig& config) : config_(config) {}
+  ProgramWriter(const ModelConfig& config, LayerParts parts) : config_(config), parts_(parts) {}
 
   Program write() {
     const int64_t q_cols = int64_t{config_.num_qo_heads} * config_.head_dim;
@@ -47,8 +47,8 @@ class ProgramWriter {
          .weights = {{WeightRole::embedding, config_.vocab_size, config_.hidden_size}},
          .scale = config_.embedding_scale});
     for (layer_ = 0; layer_ < config_.num_layers; ++layer_) {
-      attention();
-      feed_forward();
+      if (parts_ != LayerParts::feed_forward) attention();
+      if (parts_ != LayerParts::attention) feed_forward();
     }
     layer_ = -1;
     norm(Buffer::residual, WeightRole::output_norm, Buffer::normed);
@@ -58,6 +58,7 @@ class ProgramWriter {
            .reads = {Buffer::logits},
            .writes = {Buffer::logits},
            .soft_cap = config_.logits_soft_cap});
+    if (parts_ == LayerParts::feed_forward) program_.last_attend = program_.operations.size();
     return std::move(program_);
   }
 
@@ -130,6 +131,7 @@ class ProgramWriter {
   }
 
   const ModelConfig& config_;
+  const LayerParts parts_;
   Program program_;
   int layer_ = -1;  // of what is added
 };
@@ -207,7 +209,7 @@ std::string_view to_string(WeightRole role) {
   return enum_name(kNames, role);
 }
 
-Program make_program(const ModelConfig& config) { return ProgramWriter(config).write(); }
+Program make_program(const ModelConfig& config, LayerParts parts) { return ProgramWriter(config, parts).write(); }
 
 std::span<const Operation> operations_of(const Program& program, int layer) {
   const std::vector<Operation>& all = program.operations;
@@ -276,6 +278,7 @@ std::string to_string(const Program& program) {
   }
   text += "behind the layers\n";
   add_lines(program.num_layers);
+  if (program.last_attend == program.operations.size()) return text;
   return text + fmt::format(
                     "a step without logits ends before attend of layer {}; behind it only rows that give logits "
                     "go on\n",

@@ -103,14 +103,18 @@ struct Program {
   std::vector<RopeParams> ropes = {};          // of layers that see everything; where some slide, theirs besides
   std::vector<Operation> operations = {};      // those of a layer stand together
   // Index of the last attend. A step that wants no logits ends before it; behind it only rows that give logits go on.
+  // That of the end where layers do not attend.
   size_t last_attend = 0;
 
   int64_t cols_of(Buffer buffer) const { return cols[static_cast<size_t>(buffer)]; }
 };
 
+// What layers consist of: of a model both, of stacks that are measured alone one of them.
+enum class LayerParts : uint8_t { both, attention, feed_forward };
+
 // For every config that a file of a known architecture gives: biases, norms of heads, norms of what is added, caps and
 // windows are there where the model has them.
-Program make_program(const ModelConfig& config);
+Program make_program(const ModelConfig& config, LayerParts parts = LayerParts::both);
 
 // Of the layer, 0 to num_layers - 1; -1: those before the first layer; num_layers: those behind the last.
 std::span<const Operation> operations_of(const Program& program, int layer);

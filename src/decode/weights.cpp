@@ -57,6 +57,14 @@ LayerVectors read_vectors(const ModelFile& file, const LayerNames& names) {
 
 }  // namespace
 
+LayerParts parts_of(const ModelSources& sources) {
+  if (sources.layers.empty()) return LayerParts::both;
+  const LayerSources& layer = sources.layers[0];
+  return layer.qkv.empty()       ? LayerParts::feed_forward
+         : layer.gate_up.empty() ? LayerParts::attention
+                                 : LayerParts::both;
+}
+
 const std::vector<float>& LayerVectors::of(WeightRole role) const {
   switch (role) {
     case WeightRole::attn_norm: return attn_norm;

@@ -35,12 +35,15 @@ struct LayerSources {
   Sources down;
 };
 
+// A stack of one part of layers has no matrices of the other.
 struct ModelSources {
   Sources embedding;
   Sources own_head;  // empty when the embedding is the head
   std::vector<float> output_norm;
   std::vector<LayerSources> layers;
 };
+
+LayerParts parts_of(const ModelSources& sources);
 
 // The matrix of that role and layer among weights whose members have the names of these: ModelSources, or what a device
 // made of them.

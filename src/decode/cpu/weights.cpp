@@ -26,6 +26,7 @@ CpuWeights pack_weights(ModelSources sources, Precision precision, WorkerTeam& t
         matrices.end(),
         {{&to.qkv, &from.qkv}, {&to.output, &from.output}, {&to.gate_up, &from.gate_up}, {&to.down, &from.down}});
   }
+  std::erase_if(matrices, [](const auto& matrix) { return matrix.second->empty(); });
   const Isa isa = current_isa();
   size_t total = 0, done = 0;
   for (const auto& [to, from] : matrices) total += gemm::packed_bytes(*from, isa);

@@ -195,6 +195,7 @@ class CudaExecutor : public DeviceExecutor {
   std::vector<ops::KernelText> kernels() const {
     std::vector<ops::KernelText> all{ops::embed_kernel(weights_.embedding.typed_rows[0].type), qkv_kernel()};
     const auto add = [&](const CardMatrix& matrix, bool gated) {
+      if (matrix.rows == 0) return;  // a stack of one part of layers has not all of them
       const std::vector<ops::KernelText> some = ops::linear_kernels(matrix, gated);
       all.insert(all.end(), some.begin(), some.end());
     };

@@ -79,6 +79,7 @@ CardWeights load_weights(cuda::Card& card, const ModelSources& sources, WorkerTe
         matrices.end(),
         {{&to.qkv, &from.qkv}, {&to.output, &from.output}, {&to.gate_up, &from.gate_up}, {&to.down, &from.down}});
   }
+  std::erase_if(matrices, [](const auto& matrix) { return matrix.second->empty(); });
   int64_t total = 0, done = 0;
   for (const auto& [to, from] : matrices) total += weights_of(*from);
   for (const auto& [to, from] : matrices) {

@@ -43,7 +43,7 @@ class WalkLayers : public Layers {
 
  private:
   static Partition partition_of(const ModelConfig& config, const ModelSources& sources, const Machine& machine) {
-    const Program program = make_program(config);
+    const Program program = make_program(config, parts_of(sources));
     return make_partition(program, form_of(program, sources), machine);
   }
 

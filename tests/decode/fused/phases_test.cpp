@@ -37,6 +37,22 @@ TEST(Phases, OfALlamaAreNineALayerAndTheHead) {
             "head                          logits      project\n");
 }
 
+TEST(Phases, OfStacksAreThoseOfOnePartOfTheLayers) {
+  const Program attention = make_program(llama_8b(), LayerParts::attention);
+  const Phases of_attention = make_phases(attention);
+  EXPECT_EQ(of_attention.of_layer, 5);
+  EXPECT_TRUE(has(to_string(of_attention, attention), "layer 0: normed of output     normed      add, norm\n"))
+      << to_string(of_attention, attention);
+  const Program feed_forward = make_program(llama_8b(), LayerParts::feed_forward);
+  const Phases of_feed_forward = make_phases(feed_forward);
+  EXPECT_EQ(of_feed_forward.of_layer, 4);
+  EXPECT_TRUE(has(to_string(of_feed_forward, feed_forward),
+                  "layer 0: gate_up              gate_up     embed, norm, project\n"))
+      << to_string(of_feed_forward, feed_forward);
+  EXPECT_EQ(feed_forward.last_attend, feed_forward.operations.size());
+  EXPECT_FALSE(has(to_string(feed_forward), "  attend "));
+}
+
 TEST(Phases, TakeNormsOfWhatIsAddedInTwo) {
   const Program program = make_program(gemma_small());
   const std::string text = to_string(make_phases(program), program);

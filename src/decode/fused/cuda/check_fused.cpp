@@ -70,7 +70,7 @@ void check_fused(const ModelConfig& config, const ModelSources& sources, const F
   const cuda::Runtime& runtime = cuda::runtime();
   check_device(runtime, options.device);
   check_options(options);
-  const Program program = make_program(config);
+  const Program program = make_program(config, parts_of(sources));
   check_shape(config, program);
   const Partition partition =
       make_partition(program, form_of(program, sources), machine_of(runtime, options.device, program));

@@ -45,6 +45,7 @@ class FusedLayers : public Layers {
   }
 
   bool has_greedy() const override { return true; }
+  void hold_back(bool holds) override { model_.hold_back(holds); }
 
   double replay(const Step& step, const StepOutput& output, int count) override {
     return seconds_of([&] {

@@ -44,7 +44,7 @@ Machine machine_of(const cuda::Runtime& runtime, Device device, const Program& p
 ModelKernel::ModelKernel(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
                          const Sequences& sequences, Stream stream)
     : config_(config), options_(options), runtime_(cuda::runtime()), device_(options.device), stream_(stream) {
-  const Program program = make_program(config);
+  const Program program = make_program(config, parts_of(sources));
   partition_ = make_partition(program, form_of(program, sources), machine_of(runtime_, device_, program));
   const Variant& one = variant_of(1);
   weights_.emplace(runtime_, device_, partition_, one.shape, sources, team_of(options), options.on_load, stream_);

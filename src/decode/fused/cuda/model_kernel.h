@@ -39,6 +39,8 @@ class ModelKernel {
   void launch(const Step& step, bool greedy);
   float* logits() const { return static_cast<float*>(logits_.data()); }
   int* ids() const { return static_cast<int*>(ids_.data()); }
+  // For measurements: launches from now on copy nothing of a phase before its input is there.
+  void hold_back(bool holds) { args_.holds_back = holds; }
 
   // Launches leave their times until they are read: those of the last one, by phases and workers: [phases, workers,
   // kNumStamps], in nanoseconds. Waits for the stream.

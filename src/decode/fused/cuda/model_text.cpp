@@ -1,6 +1,7 @@
 #include "decode/fused/cuda/model_text.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/check.h"
 #include "decode/fused/cuda/text_writer.h"
@@ -15,10 +16,19 @@ namespace decode::fused {
 namespace {
 
 constexpr int kMostEntryBytes = 24 << 10;  // of products
+// The first one of that role; null: there is none, in a stack of one part of layers.
+const MatrixPartition* find_matrix(const Partition& partition, WeightRole role) {
+  const auto found =
+      std::ranges::find_if(partition.matrices, [&](const MatrixPartition& matrix) { return matrix.role == role; });
+  return found == partition.matrices.end() ? nullptr : &*found;
+}
 
 // The roles in the order of phases, which is that of ModelArgs::matrices.
 constexpr WeightRole kRoles[] = {WeightRole::qkv, WeightRole::output, WeightRole::gate_up, WeightRole::down,
                                  WeightRole::head};
+
+// Among a layer's offsets in ModelArgs.
+int index_in_layer(WeightRole role) { return static_cast<int>(std::ranges::find(kRoles, role) - kRoles); }
 
 std::string_view type_name_of(WeightRole role) {
   switch (role) {
@@ -76,6 +86,12 @@ tile::MatvecShare share_of(const MatrixPartition& matrix, size_t worker, const M
           .half_parts = sizes.half_parts};
 }
 
+// A number of C++: with a point or an exponent.
+std::string number(float x) {
+  std::string text = fmt::format("{}", x);
+  return text.find_first_of(".e") == std::string::npos ? text + "." : text;
+}
+
 class ModelWriter {
  public:
   ModelWriter(const Partition& partition, const ModelShape& shape)
@@ -98,7 +114,7 @@ class ModelWriter {
  private:
   void shape() {
     const ModelSizes& sizes = shape_.sizes;
-    const Operation& attend = main_of_attention();
+    const Operation attend = attends() ? main_of_attention() : Operation{};
     text_.block(
         "struct Model",
         [&] {
@@ -128,23 +144,18 @@ class ModelWriter {
         ";");
   }
 
-  // A number of C++: with a point or an exponent.
-  static std::string number(float x) {
-    std::string text = fmt::format("{}", x);
-    return text.find_first_of(".e") == std::string::npos ? text + "." : text;
-  }
-
   void matrices() {
     text_.line(
         "// weights, index, rows, columns, panels, columns of a tile, tiles of an entry, pieces of a band, first cell, "
         "slots");
     size_t slots = 0;
-    for (size_t i = 0; i < std::size(kRoles); ++i) {
-      const MatrixPartition& matrix = partition_.matrix_of(kRoles[i], 0);
-      text_.line("using {} = Matrix<tile::{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>;", type_name_of(kRoles[i]),
-                 tile_struct(type_of(matrix.tiles, to_string(kRoles[i]))), i, matrix.tiles.rows, matrix.tiles.cols,
+    const std::vector<const MatrixPartition*> all = kernel_matrices(partition_);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const MatrixPartition& matrix = *all[i];
+      text_.line("using {} = Matrix<tile::{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>;", type_name_of(matrix.role),
+                 tile_struct(type_of(matrix.tiles, to_string(matrix.role))), i, matrix.tiles.rows, matrix.tiles.cols,
                  matrix.tiles.num_panels, matrix.tiles.tile_cols, entry_tiles(matrix), matrix.most_pieces(),
-                 kRoles[i] == WeightRole::head ? 0 : shape_.cells_of(shared_of(kRoles[i])), slots);
+                 matrix.role == WeightRole::head ? 0 : shape_.cells_of(shared_of(matrix.role)), slots);
       slots += matrix.first_slot.size();
     }
     text_.line("using Embedding = Matrix<tile::{}, 0, {}, {}, 1, {}, 1, 1, 0, 0>;",
@@ -154,21 +165,27 @@ class ModelWriter {
 
   void copies() {
     text_.line("");
-    text_.line(
-        "// What is copied, in the order of phases, of which reductions copy nothing: false behind the last one that "
-        "runs.");
+    text_.line("// What is copied, in the order of phases: false behind the last one that runs. Reductions copy nothing.");
     text_.block("WEFT_INLINE bool copy_layer(Copies<Model>& copies, int layer)", [&] {
-      const int residual = has_post_norm() ? 2 : 1;
-      text_.line("if (!copies.weights_of<Qkv>(layer, 0)) return false;");
-      text_.line("if (!copies.keys_and_values(layer, {})) return false;", kind_of_layer());
-      text_.line("if (layer == Model::kLayers - 1 && !copies.wants_logits()) return false;");
-      text_.line("return copies.weights_of<Output>(layer, 1) && copies.skip({}) &&", residual);
-      text_.line("       copies.weights_of<GateUp>(layer, 2) && copies.skip(1) &&");
-      text_.line("       copies.weights_of<Down>(layer, 3) && copies.skip({});", residual);
+      for (const Phase& phase : phases_of_layer()) {
+        if (phase.multiplies())
+          text_.line("if (!copies.weights_of<{}>(layer, {})) return false;", type_name_of(phase.role),
+                     index_in_layer(phase.role));
+        if (phase.attends()) {
+          text_.line("if (!copies.keys_and_values(layer, {})) return false;", kind_of_layer());
+          text_.line("if (layer == Model::kLayers - 1 && !copies.wants_logits()) return false;");
+        }
+        if (phase.reduces()) text_.line("copies.skip();");
+      }
+      text_.line("return true;");
     });
   }
 
-  bool has_post_norm() const { return shape_.vector_of(WeightRole::attn_post_norm) >= 0; }
+  // Of the first layer; all have the same.
+  std::span<const Phase> phases_of_layer() const {
+    return std::span(partition_.phases.all).first(static_cast<size_t>(partition_.phases.of_layer));
+  }
+  bool attends() const { return std::ranges::any_of(phases_of_layer(), &Phase::attends); }
 
   // Which of ModelArgs::attention a layer has.
   std::string kind_of_layer() const {
@@ -184,39 +201,62 @@ class ModelWriter {
     return full.empty() ? "1" : fmt::format("{} ? 0 : 1", full);
   }
 
+  // Of a layer; nullptr: the model has none of that role.
+  std::string vector(WeightRole role) const {
+    return is_matrix(role) || shape_.vector_of(role) < 0 ? "nullptr"
+                                                         : fmt::format("vectors + {}", shape_.vector_of(role));
+  }
+  static WeightRole norm_of(WeightRole product) {
+    return product == WeightRole::qkv ? WeightRole::attn_norm : WeightRole::ffn_norm;
+  }
+
+  // Calls of the phases of a layer, the i-th of them.
+  std::string call_of(size_t i) const {
+    const Phase& phase = phases_of_layer()[i];
+    const std::string_view type = type_name_of(phase.role);
+    if (phase.attends())
+      return fmt::format("step.attention<Qkv>(layer, kind, {}, {}, {})", vector(WeightRole::qkv_bias),
+                         vector(WeightRole::q_norm), vector(WeightRole::k_norm));
+    if (phase.merges()) return "step.merge(kind)";
+    if (phase.reduces()) return call_of_reduction(phase, type, i + 1);
+    if (i == 0)
+      return fmt::format("(layer == 0 ? step.embedded<{0}, Embedding>({1}f, {2}) : step.normed<{0}>())", type,
+                         number(embedding_scale()), vector(norm_of(phase.role)));
+    const Phase& before = phases_of_layer()[i - 1];
+    return fmt::format("step.{}<{}>()",
+                       before.merges()                   ? "attended"
+                       : before.writes == Shared::normed ? "normed"
+                                                         : "gated",
+                       type);
+  }
+  std::string call_of_reduction(const Phase& phase, std::string_view type, size_t next) const {
+    if (phase.writes == Shared::gated) return fmt::format("step.gate<{}>()", type);
+    const bool attended = phase.role == WeightRole::output;
+    const std::string bias = attended ? vector(WeightRole::output_bias) : "nullptr";
+    if (phase.writes == Shared::squares) return fmt::format("step.squares_of<{}>({})", type, bias);
+    // The norm is the next product's.
+    const std::span<const Phase> phases = phases_of_layer();
+    const std::string norm =
+        next < phases.size() ? vector(norm_of(phases[next].role))
+                             : fmt::format("step.norm_behind(layer, {})", shape_.vector_of(norm_of(phases[0].role)));
+    if (!phase.norms_sums) return fmt::format("step.add<{}>({}, {})", type, bias, norm);
+    return fmt::format("step.add_normed({}, {})",
+                       vector(attended ? WeightRole::attn_post_norm : WeightRole::ffn_post_norm), norm);
+  }
+
   void steps() {
     text_.line("");
     text_.line("// A layer, phase by phase.");
     text_.block("WEFT_INLINE bool run_layer(Step<Model>& step, int layer)", [&] {
       text_.line("const float* const vectors = step.vectors_of(layer);");
-      text_.line("const int kind = {};", kind_of_layer());
-      text_.line("if (!(layer == 0 ? step.embedded<Qkv, Embedding>({}f, {}) : step.normed<Qkv>())) return false;",
-                 number(embedding_scale()), vector(WeightRole::attn_norm));
-      text_.line("if (!step.attention<Qkv>(layer, kind, {}, {}, {})) return false;", vector(WeightRole::qkv_bias),
-                 vector(WeightRole::q_norm), vector(WeightRole::k_norm));
-      text_.line("if (layer == Model::kLayers - 1 && !step.wants_logits()) return false;");
-      text_.line("if (!step.merge(kind) || !step.attended<Output>()) return false;");
-      add("Output", WeightRole::output_bias, WeightRole::attn_post_norm, vector(WeightRole::ffn_norm));
-      text_.line("if (!step.normed<GateUp>() || !step.gate<GateUp>() || !step.gated<Down>()) return false;");
-      text_.line("const float* const norm = step.norm_behind(layer, {});", shape_.vector_of(WeightRole::attn_norm));
-      add("Down", WeightRole::head, WeightRole::ffn_post_norm, "norm");
+      if (attends()) text_.line("const int kind = {};", kind_of_layer());
+      for (size_t i = 0; i < phases_of_layer().size(); ++i) {
+        text_.line("if (!{}) return false;", call_of(i));
+        if (phases_of_layer()[i].attends())
+          text_.line("if (layer == Model::kLayers - 1 && !step.wants_logits()) return false;");
+      }
       text_.line("return true;");
     });
-  }
-
-  // The residual with sums of a product: `norm` is the next one's.
-  void add(std::string_view product, WeightRole bias, WeightRole post_norm, const std::string& norm) {
-    if (!has_post_norm()) {
-      text_.line("if (!step.add<{}>({}, {})) return false;", product, vector(bias), norm);
-    } else {
-      text_.line("if (!step.squares_of<{}>({})) return false;", product, vector(bias));
-      text_.line("if (!step.add_normed({}, {})) return false;", vector(post_norm), norm);
-    }
-  }
-  // Of a layer; a model that has it not: null.
-  std::string vector(WeightRole role) const {
-    return is_matrix(role) || shape_.vector_of(role) < 0 ? "nullptr"
-                                                         : fmt::format("vectors + {}", shape_.vector_of(role));
   }
 
   void kernel(const std::string& symbol) {
@@ -226,7 +266,7 @@ class ModelWriter {
                 [&] {
                   text_.line("using namespace weft::decode::fused;");
                   text_.line("const Worker<Model> worker(args);");
-                  text_.line("Near<Model>::fill_all(worker);");
+                  if (attends()) text_.line("Near<Model>::fill_all(worker);");
                   text_.line("worker.init();");
                   text_.block("if (worker.copies())", [&] {
                     text_.line("Copies<Model> copies(worker);");
@@ -280,9 +320,10 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
     shape.cells[static_cast<size_t>(shared)] = at;
     at += cells * rows;
   };
-  for (const Shared sums : {Shared::qkv, Shared::output, Shared::gate_up, Shared::down})
-    take(sums, partition.num_cells(sums, 0) * kBandRows);
-  take(Shared::attended, row_pairs(static_cast<int>(program.cols_of(Buffer::attended))));
+  for (const Phase& phase : std::span(partition.phases.all).first(static_cast<size_t>(partition.phases.of_layer)))
+    if (phase.multiplies()) take(phase.writes, partition.num_cells(phase.writes, 0) * kBandRows);
+  const MatrixPartition* const qkv = find_matrix(partition, WeightRole::qkv);
+  if (qkv != nullptr) take(Shared::attended, row_pairs(static_cast<int>(program.cols_of(Buffer::attended))));
   take(Shared::squares, row_squares(hidden));
   take(Shared::normed, row_pairs(hidden) + row_squares(hidden));
   take(Shared::gated, row_pairs(static_cast<int>(program.cols_of(Buffer::gated))));

@@ -34,9 +34,11 @@ ModelWeights::ModelWeights(const cuda::Runtime& runtime, Device device, const Pa
   };
   std::vector<int64_t> offsets;
   for (size_t layer = 0; layer < sources.layers.size(); ++layer)
-    for (const WeightRole role : kOfLayer)
-      offsets.push_back(place(role, partition.matrix_of(role, static_cast<int>(layer)).tiles,
-                              matrix_of(sources, role, static_cast<int>(layer))));
+    for (const WeightRole role : kOfLayer) {
+      const Sources& from = matrix_of(sources, role, static_cast<int>(layer));
+      const bool is_there = !from.empty();  // else nobody asks where
+      offsets.push_back(is_there ? place(role, partition.matrix_of(role, static_cast<int>(layer)).tiles, from) : -1);
+    }
   // A head that is the embedding lies once, as the head.
   const TiledMatrix& head = partition.matrices.back().tiles;
   const bool is_tied = sources.own_head.empty();

@@ -49,7 +49,7 @@ class Copies {
   template <class M>
   WEFT_INLINE bool weights(i64 offset) {
     bool goes_on = true;
-    if (ptx::lane() == 0) goes_on = copy_weights<M>(worker_, producer_, offset, phase_);
+    if (ptx::lane() == 0) goes_on = may_begin() && copy_weights<M>(worker_, producer_, offset, phase_);
     ++phase_;
     return ptx::ballot(!goes_on) == 0;
   }
@@ -69,12 +69,14 @@ class Copies {
     for (int i = 0; i < count; ++i) {
       const CardItem& item = near.item(i);
       const CopyItem<Shape::kHeadDim, Shape::kChunk> copy(args, item);
-      bool goes_on = true;
-      if (ptx::lane() == 0)
-        goes_on = producer_.acquire(static_cast<u32>(item_entry_bytes(item.tokens(), Shape::kHeadDim)),
-                                    item_copy_bytes(item, Shape::kHeadDim), static_cast<u32>(phase_ - 1));
+      bool has_begun = true, goes_on = true;
+      if (ptx::lane() == 0) {
+        has_begun = i > 0 || may_begin();
+        goes_on = has_begun && producer_.acquire(static_cast<u32>(item_entry_bytes(item.tokens(), Shape::kHeadDim)),
+                                                 item_copy_bytes(item, Shape::kHeadDim), static_cast<u32>(phase_ - 1));
+      }
       if (ptx::ballot(!goes_on) != 0) {
-        if (ptx::lane() == 0) worker_.report(StuckAt::free_entry, phase_);
+        if (ptx::lane() == 0 && has_begun) worker_.report(StuckAt::free_entry, phase_);
         return false;
       }
       // Lane 0 knows where the entry lies.
@@ -85,11 +87,8 @@ class Copies {
     return true;
   }
 
-  // Phases that copy nothing.
-  WEFT_INLINE bool skip(int phases) {
-    phase_ += phases;
-    return true;
-  }
+  // A phase that copies nothing.
+  WEFT_INLINE void skip() { ++phase_; }
 
   // Behind the last phase, and where a wait gave up: shared memory must not end before copies have landed.
   WEFT_INLINE void end() {
@@ -97,6 +96,14 @@ class Copies {
   }
 
  private:
+  // Where a study holds copies back: once the consumers have begun the phase. False: they never do, and say why.
+  WEFT_INLINE bool may_begin() const {
+    if (!worker_.args.holds_back) return true;
+    const u32* const begun = worker_.ring().begun();
+    return tile::wait_until([&] { return ptx::load_relaxed_shared(begun) > static_cast<u32>(phase_); },
+                            worker_.args.limit_ns);
+  }
+
   const Worker<Shape> worker_;
   tile::RingProducer producer_;
   int phase_ = 0;
