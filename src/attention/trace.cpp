@@ -93,6 +93,19 @@ void Trace::write(const Lane& lane) noexcept try {
   log::warn("WEFT_TRACE = '{}': a worker's lane is left out: no memory", path_);
 }
 
+void Trace::add(std::span<const Event> events) noexcept try {
+  std::scoped_lock lock(mutex_);
+  if (failed_ || events.empty()) return;
+  std::string lines;
+  for (const Event& event : events)
+    fmt::format_to(std::back_inserter(lines),
+                   R"({}{{"ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"name":"{}","cat":"{}"}})", separator(),
+                   event.process, event.lane, event.begin_us, event.us, event.name, event.category);
+  append(std::move(lines));
+} catch (const std::bad_alloc&) {
+  log::warn("WEFT_TRACE = '{}': {} spans are left out: no memory", path_, events.size());
+}
+
 void Trace::add_launch(std::string_view kernel, Device device, const PlanHeader& plan, double seconds) noexcept try {
   std::scoped_lock lock(mutex_);
   if (failed_) return;

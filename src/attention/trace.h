@@ -1,5 +1,5 @@
 // WEFT_TRACE=FILE: when each work item and merge began and ended, one lane a worker, in the format that Perfetto and
-// chrome://tracing read; of a card, when each launch did. The file is whole after every run.
+// chrome://tracing read; of a card, when each launch did; and what others add. The file is whole after every run.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,16 @@ class Trace {
     int64_t begin_ = 0;
     std::vector<Span> spans_;
   };
+
+  // Of others than the workers above: a process and a lane of theirs, from kFirstProcess on.
+  static constexpr int kFirstProcess = 3;
+  struct Event {
+    int process, lane;
+    double begin_us, us;  // as now_us() counts
+    std::string name, category;
+  };
+  double now_us() const { return static_cast<double>(Lane::now() - start_) * 1e-3; }
+  void add(std::span<const Event> events) noexcept;
 
   // A launch on a card that has just ended and took so long by the card's clock.
   void add_launch(std::string_view kernel, Device device, const PlanHeader& plan, double seconds) noexcept;

@@ -27,8 +27,8 @@ class Layers {
   // The last step's layers so many times more, one after another, on what lies there: seconds of each.
   virtual double replay(const Step& step, const StepOutput& output, int count) = 0;
 
-  // Where the time of fused steps goes, a line for each phase of a layer and the head: microseconds of a worker, in the
-  // mean, until its input is there, until it has multiplied, until all is left. The last step runs once more; "": none.
+  // Where the time of fused steps goes, a line for each phase of a layer and the head (fused/cuda/phase_times.h). The
+  // last step runs once more; "": none.
   virtual std::string trace(const Step&, const StepOutput&) { return ""; }
 
   // For measurements: whether fused steps copy nothing of a phase before its input is there, from now on.

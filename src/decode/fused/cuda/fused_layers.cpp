@@ -9,6 +9,7 @@
 #include "decode/executor.h"
 #include "decode/fused/cuda/check_fused.h"
 #include "decode/fused/cuda/model_kernel.h"
+#include "decode/fused/cuda/phase_times.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
 #include "ops/cuda/weights.h"
@@ -37,11 +38,17 @@ class FusedLayers : public Layers {
         "the fused step: required the same bits on any number of workers (invariant); supported are the same beside "
         "any other rows of the step, on as many multiprocessors; missing: a partition of as many on every card; run it "
         "by layers");
+    attention::Trace* const trace = attention::Trace::instance();
     seconds_ = {};
     seconds_.plan = seconds_of([&] { model_.plan(step); });
     seconds_.upload = seconds_of([&] { model_.upload(step); });
+    if (trace != nullptr) model_.start_trace();
     seconds_.enqueue = seconds_of([&] { enqueue(step, output); });
     seconds_.wait = seconds_of([&] { wait(); });
+    if (trace == nullptr) return;
+    const double end_us = trace->now_us();
+    trace->add(phase_spans(model_.phases(), model_.num_workers(), model_.read_trace(),
+                           attention::Trace::kFirstProcess + card_.index(), end_us));
   }
 
   bool has_greedy() const override { return true; }
@@ -59,7 +66,8 @@ class FusedLayers : public Layers {
     model_.start_trace();
     enqueue(step, output);
     wait();
-    return text_of(model_.read_trace());
+    const std::vector<uint64_t> stamps = model_.read_trace();
+    return to_string(phase_times(model_.phases(), model_.num_workers(), stamps), clock_step(stamps));
   }
 
   size_t weight_bytes() const override { return model_.weight_bytes(); }
@@ -86,32 +94,6 @@ class FusedLayers : public Layers {
   void wait() {
     cuda::synchronize(card_, own_stream_.get());
     model_.check_stuck();
-  }
-
-  // Means of all workers and of all layers but the first.
-  std::string text_of(const std::vector<uint64_t>& stamps) const {
-    const Phases& phases = model_.phases();
-    const auto workers = static_cast<size_t>(model_.num_workers());
-    const auto of_layer = static_cast<size_t>(phases.of_layer), all = phases.all.size();
-    std::string text = fmt::format("{:<10} {:>8} {:>9} {:>8} {:>8}\n", "phase", "input", "multiply", "leave", "all");
-    for (size_t p = 0; p <= of_layer; ++p) {
-      const bool is_head = p == of_layer;
-      double until[kNumStamps] = {};
-      int count = 0;
-      for (size_t phase = is_head ? all - 1 : of_layer + p; phase < all - (is_head ? 0 : 1); phase += of_layer)
-        for (size_t w = 0; w < workers; ++w, ++count) {
-          const uint64_t* const of = stamps.data() + (phase * workers + w) * kNumStamps;
-          for (int i = 1; i < kNumStamps; ++i)
-            if (of[i] >= of[0] && of[0] > 0) until[i] += static_cast<double>(of[i] - of[0]) * 1e-3;
-        }
-      for (double& us : until) us /= std::max(count, 1);
-      const bool multiplies = until[kMultiplied] > 0;
-      text += fmt::format("{:<10} {:>8.2f} {:>9.2f} {:>8.2f} {:>8.2f}\n",
-                          is_head ? "head" : name_of(phases.all[of_layer + p]).substr(9), until[kReady],
-                          multiplies ? until[kMultiplied] - until[kReady] : 0.,
-                          until[kLeft] - (multiplies ? until[kMultiplied] : 0.), until[kLeft]);
-    }
-    return text;
   }
 
   const ModelConfig& config_;

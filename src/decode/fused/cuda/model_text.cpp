@@ -358,9 +358,13 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
   }
   shape.sizes.ring_entries = partition.machine.max_entries;
   shape.sizes.head_dim = program.head_dim;
-  shape.sizes.heads = most_heads(rows, program.num_qo_heads / program.num_kv_heads);
-  shape.sizes.qkv_panels = static_cast<int>(partition.matrix_of(WeightRole::qkv, 0).tiles.num_panels);
-  shape.sizes.kinds = static_cast<int>(program.ropes.size());
+  if (qkv != nullptr) {
+    shape.sizes.heads = most_heads(rows, program.num_qo_heads / program.num_kv_heads);
+    shape.sizes.qkv_panels = static_cast<int>(qkv->tiles.num_panels);
+    shape.sizes.kinds = static_cast<int>(program.ropes.size());
+  } else {
+    shape.sizes.kinds = 0;
+  }
   const int beside = SharedLayout(shape.sizes).bytes, most = kMostSharedBytes - beside;
   const int least = item_entry_bytes(partition.machine.kv_chunk, program.head_dim) + kMostEntryBytes;
   check(most >= least, ErrorCode::unsupported,
@@ -373,7 +377,8 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
 
 std::vector<const MatrixPartition*> kernel_matrices(const Partition& partition) {
   std::vector<const MatrixPartition*> matrices;
-  for (const WeightRole role : kRoles) matrices.push_back(&partition.matrix_of(role, 0));
+  for (const WeightRole role : kRoles)
+    if (const MatrixPartition* const matrix = find_matrix(partition, role)) matrices.push_back(matrix);
   return matrices;
 }
 

@@ -135,6 +135,7 @@ class Step {
     for (int i = worker.thread; i < Shape::kSizes.rows * worker.kLayout.ldx / 2; i += kConsumers)
       reinterpret_cast<u32*>(worker.x(0))[i] = 0;
     ptx::named_sync(1, kConsumers);
+    stamp(kBegun);
   }
 
   // Where the vectors of a layer begin.
@@ -235,6 +236,7 @@ class Step {
               of.num_heads, kConsumerWarps * Units::kSide, at, worker_.heads()))
         give_up(StuckAt::edge);
       if (!consumers_.sync()) return false;
+      if (round == 0) stamp(kReady);
       for (; ring_.number() < before_ + count; ring_.release()) {
         if (!ring_.wait()) {
           give_up(StuckAt::copy);
@@ -314,12 +316,12 @@ class Step {
     }
   };
 
+  WEFT_INLINE void stamp(Stamp what) const {
+    if (worker_.thread == 0) worker_.stamp(phase_, what);
+  }
   WEFT_INLINE bool ends_phase() {
-    if (worker_.thread == 0) {
-      worker_.stamp(phase_, kLeft);
-      if (phase_ + 1 < Shape::kPhases) worker_.stamp(phase_ + 1, kBegun);
-    }
-    ++phase_;
+    stamp(kLeft);
+    if (++phase_ < Shape::kPhases) stamp(kBegun);
     return true;
   }
   WEFT_INLINE void give_up(StuckAt at) const { consumers_.give_up(at, phase_); }
@@ -340,10 +342,8 @@ class Step {
   template <class M, bool kIsNormed, class Write>
   WEFT_INLINE bool multiply(const Write& write) {
     if (!consumers_.sync()) return false;
-    if (worker_.thread == 0) {
-      worker_.ring().begin(static_cast<u32>(phase_));
-      worker_.stamp(phase_, kReady);
-    }
+    if (worker_.thread == 0) worker_.ring().begin(static_cast<u32>(phase_));
+    stamp(kReady);
     if constexpr (kIsNormed)
       for (int row = worker_.thread / 32; row < worker_.args.rows; row += kConsumerWarps) {
         const float factor = inputs_.norm_factor(row);
@@ -364,7 +364,7 @@ class Step {
                            write(share, band, cell, kIsNormed ? sum * worker_.factor(cell / 16) : sum);
                          });
     }
-    if (worker_.thread == 0) worker_.stamp(phase_, kMultiplied);
+    stamp(kMultiplied);
     before_ += share.tiles.num_entries();
     return ends_phase();
   }
