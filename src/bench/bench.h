@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "weft/sparse.h"
 #include "weft/tensor.h"
@@ -49,7 +50,7 @@ struct BenchOptions {
   std::string study = "deep-linear";  // decode
   std::string weights = "bf16";       // decode; model with a shape: their type (random_weights.h)
   std::string precision = "default";
-  std::string step = "layered";  // model, on a card: auto, layered or fused
+  std::string step = "layered";  // model, on a card: auto, layered, fused, or both in turns
   std::string data;              // sparse: a folder of matrices; "": only generated ones
   float seconds = 10;            // sparse-tune: for each matrix, most of them for the search
   int features = 64;             // sparse-tune: of a row
@@ -82,6 +83,12 @@ struct Bench {
   void (*run)(const BenchOptions& options, BenchReport& report);
 };
 std::span<const Bench> benches();
+
+// Of bench decode: what --study may be.
+struct Study {
+  std::string_view name = {}, description = {};
+};
+std::span<const Study> decode_studies();
 
 // What every result must name to mean anything: CPU, caches, memory, system and compiler.
 std::string machine();

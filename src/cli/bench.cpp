@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bench/stop.h"
 #include "cli/arguments.h"
@@ -44,13 +45,20 @@ void add_model(Verb& verb, Chosen& chosen) {
       .one_of({"", "70b", "8b", "1b"});
   add_weights(verb, chosen, "With --shape: the type of its weights");
   verb.option("--precision", chosen.options.precision, "exact, default or fast").one_of({"exact", "default", "fast"});
-  verb.option("--step", chosen.options.step, "On a card: steps of few rows as one kernel or operation by operation")
-      .one_of({"auto", "layered", "fused"});
+  verb.option("--step", chosen.options.step,
+              "On a card: steps of few rows as one kernel, operation by operation, or both in turns")
+      .one_of({"auto", "layered", "fused", "both"});
 }
 
 void add_decode(Verb& verb, Chosen& chosen) {
   add_device(verb, chosen);
-  verb.option("--study", chosen.options.study, "What is measured").one_of({"deep-linear"});
+  std::vector<std::string> names;
+  std::string text = "What is measured:";
+  for (const bench::Study& study : bench::decode_studies()) {
+    names.emplace_back(study.name);
+    text += fmt::format("\n{}: {}", study.name, study.description);
+  }
+  verb.option("--study", chosen.options.study, text).one_of(names);
   add_weights(verb, chosen, "The type of weights");
 }
 

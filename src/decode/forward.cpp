@@ -196,6 +196,7 @@ std::string decode::StepProbe::trace(ForwardPass& forward) {
   const ForwardPass::Impl& impl = forward.impl();
   return impl.layers->trace(impl.step, impl.output(false));
 }
+bool decode::StepProbe::choose(ForwardPass& forward, StepForm form) { return forward.impl().layers->choose(form); }
 void decode::StepProbe::hold_back(ForwardPass& forward, bool holds) { forward.impl().layers->hold_back(holds); }
 ForwardPass::~ForwardPass() = default;
 ForwardPass::ForwardPass(ForwardPass&&) noexcept = default;

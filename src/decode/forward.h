@@ -33,7 +33,8 @@ struct StepProbe {
   static double replay(ForwardPass& forward, int count);
   // Layers::trace of that step.
   static std::string trace(ForwardPass& forward);
-  // Layers::hold_back.
+  // Layers::choose and Layers::hold_back.
+  static bool choose(ForwardPass& forward, StepForm form);
   static void hold_back(ForwardPass& forward, bool holds);
 };
 

@@ -30,8 +30,9 @@ class Layers {
   // Where the time of fused steps goes, a line for each phase of a layer and the head (fused/cuda/phase_times.h). The
   // last step runs once more; "": none.
   virtual std::string trace(const Step&, const StepOutput&) { return ""; }
-
-  // For measurements: whether fused steps copy nothing of a phase before its input is there, from now on.
+  // For measurements: the form of steps of few rows from now on, where there are two, false where there are not; and
+  // whether fused steps copy nothing of a phase before its input is there.
+  virtual bool choose(StepForm) { return false; }
   virtual void hold_back(bool) {}
 
   virtual size_t weight_bytes() const = 0;         // read once for a token

@@ -123,5 +123,51 @@ TEST_F(CardRows, OfADeepLinearNetworkStandBesideReads) {
   EXPECT_THROW(measure_decode_studies(options_, rows_), Error);
 }
 
+// A card whose launches do nothing takes as long for them as for reads: what is beyond these may be anything.
+TEST_F(CardRows, OfOtherStudiesHaveTheirForms) {
+  driver().free_bytes = size_t{4} << 30;  // for both forms of a stack
+  for (const auto& [study, rows] :
+       {std::pair("depth-size", 2 * 3), {"edges", 2 * 3}, {"attention-stack", 2 * 3}, {"glu-stack", 2 * 3}}) {
+    Rows of_study;
+    options_.study = study;
+    measure_decode_studies(options_, of_study);
+    EXPECT_EQ(of_study.count(), static_cast<size_t>(rows)) << study;
+    if (std::string(study) == "depth-size") {
+      EXPECT_EQ(of_study.of("ring bf16 2048 x 32, 32 entries of 2 KB"), (List{"bandwidth GB/s", "time ms"}));
+    } else if (std::string(study) != "edges") {
+      for (const char* form : {", apart", ", fused", ", fused + overlap"})
+        EXPECT_GE(of_study.of(form).size(), 2u) << study << form;
+    }
+  }
+  options_.study = "stacks";
+  try {
+    measure_decode_studies(options_, rows_);
+    ADD_FAILURE() << "a study that is none was measured";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "invalid_argument: study = 'stacks'; allowed are deep-linear, attention-stack, glu-stack, depth-size, "
+                 "edges");
+  }
+}
+
+TEST_F(CardRows, OfStepsHaveBothForms) {
+  const testing::TempFolder folder;
+  options_.model = folder.path("model.gguf");
+  options_.step = "both";
+  testing::random_model({.weights = testing::GgufWriter::kQ4_1,
+                         .hidden_size = 64,
+                         .intermediate_size = 96,
+                         .num_qo_heads = 4,
+                         .num_kv_heads = 2,
+                         .head_dim = 16})
+      .write(options_.model);
+  measure_model(options_, rows_);
+  for (const char* form : {", layered", ", fused"}) {
+    EXPECT_EQ(rows_.of(std::string("decode batch1 ctx128") + form), (List{"speed tok/s", "speed, ids alone tok/s"}));
+    EXPECT_EQ(rows_.of(std::string("decode batch2 ctx128") + form).front(), "step us");
+  }
+  EXPECT_EQ(rows_.count(), 8u);
+}
+
 }  // namespace
 }  // namespace weft::bench

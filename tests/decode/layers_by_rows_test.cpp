@@ -50,6 +50,13 @@ TEST(LayersByRows, GivesStepsOfFewRowsToTheOnesAndOthersToTheOthers) {
   EXPECT_TRUE(layers.has_greedy());
   of_many.finds_ids = false;
   EXPECT_FALSE(layers.has_greedy());
+  // A measurement takes the other form for the same steps.
+  EXPECT_TRUE(layers.choose(StepForm::layered));
+  EXPECT_FALSE(goes_to_few(step_of(1)));
+  EXPECT_TRUE(layers.choose(StepForm::fused));
+  EXPECT_TRUE(goes_to_few(step_of(1)));
+  EXPECT_FALSE(goes_to_few(step_of(9)));
+  EXPECT_FALSE(of_few.choose(StepForm::layered));
 }
 
 }  // namespace

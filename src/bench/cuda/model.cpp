@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
 #include "bench/cuda/card.h"
+#include "bench/cuda/shapes.h"
+#include "bench/cuda/step_forms.h"
 #include "bench/measure.h"
 #include "bench/random_weights.h"
 #include "bench/timing.h"
@@ -17,43 +20,6 @@
 
 namespace weft::bench {
 namespace {
-
-// Llama 3.1 70B and 8B, and Llama 3.2 1B.
-ModelConfig config_of(const std::string& shape) {
-  ModelConfig config;
-  config.architecture = config.name = "llama";
-  config.vocab_size = 128256;
-  config.context_length = 8192;
-  config.num_kv_heads = 8;
-  config.rope.theta = 500000.f;
-  const bool is_small = shape == "1b", is_large = shape == "70b";
-  config.num_qo_heads = is_large ? 64 : 32;
-  config.num_layers = is_large ? 80 : is_small ? 16 : 32;
-  config.hidden_size = is_large ? 8192 : is_small ? 2048 : 4096;
-  config.intermediate_size = is_large ? 28672 : is_small ? 8192 : 14336;
-  config.head_dim = is_small ? 64 : 128;
-  config.tied_embeddings = is_small;
-  return config;
-}
-
-// All weights of one type; embedding and head stay bf16 beside groups of 128, as quantised models keep them.
-decode::ModelSources random_sources(const ModelConfig& config, WeightType type) {
-  const RandomWeights random(type, 0.02f), of_head(type == WeightType::q4_g128 ? WeightType::bf16 : type, 0.02f);
-  const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
-  const int64_t q = int64_t{config.num_qo_heads} * config.head_dim, kv = int64_t{config.num_kv_heads} * config.head_dim;
-  const std::vector<float> ones(static_cast<size_t>(hidden), 1.f);
-  decode::ModelSources sources;
-  sources.embedding = {of_head.source(config.vocab_size, hidden)};
-  if (!config.tied_embeddings) sources.own_head = {of_head.source(config.vocab_size, hidden)};
-  sources.output_norm = ones;
-  for (int i = 0; i < config.num_layers; ++i)
-    sources.layers.push_back({.vectors = {.attn_norm = ones, .ffn_norm = ones},
-                              .qkv = {random.source(q, hidden), random.source(kv, hidden), random.source(kv, hidden)},
-                              .output = {random.source(hidden, q)},
-                              .gate_up = {random.source(intermediate, hidden), random.source(intermediate, hidden)},
-                              .down = {random.source(hidden, intermediate)}});
-  return sources;
-}
 
 // Kernels of a step of one row, which runs for the first time: later ones are a graph of them.
 int64_t nodes_of_step(ForwardPass& forward, cuda::Card& card) {
@@ -65,7 +31,8 @@ int64_t nodes_of_step(ForwardPass& forward, cuda::Card& card) {
   return card.num_launches() - before;
 }
 
-constexpr int kParts = 51;  // steps whose parts are measured
+constexpr std::string_view kBothForms = "both";  // of BenchOptions::step
+constexpr int kParts = 51;                       // steps whose parts are measured
 
 // One sequence of `context` tokens, a step at a time.
 void measure_decode(ForwardPass& forward, const std::string& name, int context, int64_t nodes, CardBench& bench,
@@ -157,27 +124,28 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
       fmt::format("{}: {}; a step from ids to logits on the host, beside a read of all weights and of the keys "
                   "and values before it; \"step by bound\": its time by that read and as many empty nodes of a graph",
                   to_string(options.device), bench.card().name()));
+  const bool takes_both = options.step == kBothForms;
   ForwardOptions forward_options{.precision = precision_from_string(options.precision),
                                  .device = options.device,
                                  .max_tokens = 8192 + 8 * 1024,
                                  .max_sequences = 8,
-                                 .step = step_form_from_string(options.step)};
-  std::optional<ForwardPass> forward;
-  std::string name = fmt::format("{} {} random", options.shape, options.weights);
-  if (!options.shape.empty()) {
+                                 .step = takes_both ? StepForm::automatic : step_form_from_string(options.step)};
+  std::optional<ModelFile> file;
+  if (options.shape.empty()) file.emplace(options.model);
+  const std::string name = file ? file->config().name : fmt::format("{} {} random", options.shape, options.weights);
+  const auto make = [&](StepForm form) {
+    forward_options.step = form;
+    if (file) return ForwardPass(*file, forward_options);
     const ModelConfig config = config_of(options.shape);
-    forward.emplace(
-        make_forward_pass(config, random_sources(config, weight_type_from_string(options.weights)), forward_options));
-  } else {
-    const ModelFile file(options.model);
-    name = file.config().name;
-    forward.emplace(file, forward_options);
-  }
-  const int64_t nodes = nodes_of_step(*forward, bench.card());
-  report.note(fmt::format("{}: {}; {} kernels a step", name, forward->step_form(), nodes));
+    return make_forward_pass(config, random_sources(config, weight_type_from_string(options.weights)), forward_options);
+  };
+  if (takes_both) return measure_step_forms(name, make, options.quick, bench, report);
+  ForwardPass forward = make(forward_options.step);
+  const int64_t nodes = nodes_of_step(forward, bench.card());
+  report.note(fmt::format("{}: {}; {} kernels a step", name, forward.step_form(), nodes));
   for (const int context : {128, 1024, 3072, 6144})
-    if (context < forward->config().context_length) measure_decode(*forward, name, context, nodes, bench, report);
-  measure_rows(*forward, name, 1024, bench, report);
+    if (context < forward.config().context_length) measure_decode(forward, name, context, nodes, bench, report);
+  measure_rows(forward, name, 1024, bench, report);
 }
 
 }  // namespace weft::bench
