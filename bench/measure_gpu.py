@@ -2,6 +2,7 @@
 """Measures a card with `weft bench --device cuda:0` and keeps the rows in bench/results/gpu.jsonl.
 
     bench/measure_gpu.py --model MODEL.gguf               every part: minutes each
+    bench/measure_gpu.py steps --model MODEL.gguf         a group of parts: models in both forms of their steps (steps_table.py)
     bench/measure_gpu.py decode prefill                   these alone; the rows of the others stay as they are
     bench/measure_gpu.py prefill --only n4096             of a part that has --only, the rows whose name holds this
     bench/measure_gpu.py --commit HASH                    where there is no .git; or WEFT_COMMIT of the environment
@@ -25,7 +26,17 @@ PARTS = {"ceilings": ["ceilings"], "decode": ["attention", "--only", "decode"],
          "8b": ["model", "--shape", "8b"], "1b": ["model", "--shape", "1b"],
          "deep-linear": ["decode", "--study", "deep-linear"],
          **{f"deep-linear-{kind}": ["decode", "--study", "deep-linear", "--weights", kind]
-            for kind in ("q8_0", "q4_0", "q4_1", "q4_g128")}}
+            for kind in ("q8_0", "q4_0", "q4_1", "q4_g128")},
+         **{study: ["decode", "--study", study] for study in ("attention-stack", "glu-stack", "depth-size", "edges")},
+         # Models in both forms of their steps, in turns.
+         "steps-8b": ["model", "--shape", "8b", "--step", "both"],
+         "steps-8b-q4_g128": ["model", "--shape", "8b", "--weights", "q4_g128", "--step", "both"],
+         "steps-70b-q4_g128": ["model", "--shape", "70b", "--weights", "q4_g128", "--step", "both"],
+         "steps-1b": ["model", "--shape", "1b", "--step", "both"],
+         "steps-model": ["model", "--step", "both", "--model"]}
+NEED_MODEL = [part for part, command in PARTS.items() if command[-1] == "--model"]
+GROUPS = {"steps": [part for part in PARTS if part.startswith("steps-")],
+          "studies": ["deep-linear", "attention-stack", "glu-stack", "depth-size", "edges"]}
 CARD = re.compile(r"cuda:\d+: ([^,;]+)")
 
 
@@ -91,30 +102,46 @@ def with_part(line):
     """Of `weft bench --json` as it stands, the part that its case belongs to."""
     if "part" in line:
         return line
-    bench, first = line["bench"], line["case"].split()[0]
-    return {"part": first if first in PARTS else bench, **line}
+    return {"part": part_of_case(line["bench"], line["case"]), **line}
+
+
+def part_of_case(bench, case):
+    words = case.split()
+    if bench == "decode":
+        if words[0] == "edge":
+            return "edges"
+        if words[0] == "ring":
+            return "depth-size"
+        name = f"{words[0]}-{words[1]}"
+        return f"{name}-{words[2]}" if f"{name}-{words[2]}" in PARTS else name
+    if bench == "model" and case.endswith((", layered", ", fused")):
+        names = [f"steps-{words[0]}-{words[1]}", f"steps-{words[0]}", "steps-model"]
+        return next(name for name in names if name in PARTS)
+    return words[0] if words[0] in PARTS else bench
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all of them")
+    parser.add_argument("parts", nargs="*", metavar="PART",
+                        help=f"{', '.join(PARTS)}; {' and '.join(GROUPS)} are several of them; default: all of them")
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/weft"))
-    parser.add_argument("--model", help="a GGUF file, of the part `model`")
+    parser.add_argument("--model", help=f"a GGUF file, of the parts {' and '.join(NEED_MODEL)}")
     parser.add_argument("--only", help="rows whose name holds this, of decode and prefill")
     parser.add_argument("--commit", default=os.environ.get("WEFT_COMMIT"))
     parser.add_argument("--to", type=pathlib.Path, default=ROOT / "bench/results/gpu.jsonl")
     arguments = parser.parse_args()
-    if unknown := [part for part in arguments.parts if part not in PARTS]:
-        parser.error(f"unknown part {unknown[0]}; there are {', '.join(PARTS)}")
-    parts = arguments.parts or [part for part in PARTS if part != "model" or arguments.model]
-    if "model" in parts and not arguments.model:
-        parser.error("the part `model` needs --model FILE")
+    if unknown := [part for part in arguments.parts if part not in PARTS and part not in GROUPS]:
+        parser.error(f"unknown part {unknown[0]}; there are {', '.join([*PARTS, *GROUPS])}")
+    named = [part for name in arguments.parts for part in GROUPS.get(name, [name])]
+    parts = named or [part for part in PARTS if part not in NEED_MODEL or arguments.model]
+    if not arguments.model and (needy := [part for part in parts if part in NEED_MODEL]):
+        parser.error(f"the part {needy[0]} needs --model FILE")
     about = {"date": datetime.date.today().isoformat(), "commit": commit_of(arguments.commit), "card": None,
              "machine": None}
     failed = []
     for part in parts:
         command = list(PARTS[part])
-        if part == "model":
+        if part in NEED_MODEL:
             command.append(arguments.model)
         if arguments.only and "--only" in command:
             command[-1] = arguments.only
