@@ -40,18 +40,18 @@ class MadeUp {
 TEST(PhaseTimes, AreTheirMeansWithSkewAndTrip) {
   MadeUp of(2);
   const auto kNone = MadeUp::kNone;
-  for (size_t phase = 0; phase < 13; ++phase)
+  for (size_t phase = 0; phase < 19; ++phase)
     for (size_t w = 0; w < 3; ++w) of.set(phase, w, 0, 10, 20, 25);
   // The second layer's, which is the only one but the first. qkv ends at 40, 50 and 90.
-  of.set(6, 0, 0, 20, 40, 45);
-  of.set(6, 1, 1, 31, 50, 52);
-  of.set(6, 2, 2, 30, 90, 92);
+  of.set(9, 0, 0, 20, 40, 45);
+  of.set(9, 1, 1, 31, 50, 52);
+  of.set(9, 2, 2, 30, 90, 92);
   // Attention has no stamp of multiplication, and one worker has no items. The others have their input at 5 and 7.
-  of.set(7, 0, 0, 5, kNone, 30);
-  of.set(7, 1, 0, kNone, kNone, 2);
-  of.set(7, 2, 0, 7, kNone, 36);
+  of.set(10, 0, 0, 5, kNone, 30);
+  of.set(10, 1, 0, kNone, kNone, 2);
+  of.set(10, 2, 0, 7, kNone, 36);
   const std::vector<PhaseTime> times = phase_times(of.phases, 3, of.stamps);
-  ASSERT_EQ(times.size(), 7u);
+  ASSERT_EQ(times.size(), 10u);
   EXPECT_EQ(times[0].name, "qkv");
   EXPECT_DOUBLE_EQ(times[0].input, (20 + 30 + 28) / 3.);
   EXPECT_DOUBLE_EQ(times[0].multiply, (20 + 19 + 60) / 3.);
@@ -63,57 +63,58 @@ TEST(PhaseTimes, AreTheirMeansWithSkewAndTrip) {
   EXPECT_DOUBLE_EQ(times[1].skew, 36 - 30);
   EXPECT_DOUBLE_EQ(times[1].trip.value(), 100 + 5 - 90);
   EXPECT_DOUBLE_EQ(times[2].trip.value(), 100 + 10 - 36);
-  EXPECT_EQ(times[6].name, "head");
-  EXPECT_DOUBLE_EQ(times[6].trip.value(), 100 + 10 - 20);
+  EXPECT_EQ(times[9].name, "head");
+  EXPECT_DOUBLE_EQ(times[9].trip.value(), 100 + 10 - 20);
   EXPECT_EQ(clock_step(of.stamps), 1000u);
   const std::string text = to_string(times, clock_step(of.stamps));
   EXPECT_TRUE(has(text,
-                  "phase         input  multiply    leave      all     skew     trip\n"
-                  "qkv           26.00     33.00     3.00    62.00    40.00   100.00\n"))
+                  "phase                   input  multiply    leave      all     skew     trip\n"
+                  "qkv                     26.00     33.00     3.00    62.00    40.00   100.00\n"))
       << text;
   EXPECT_TRUE(has(text, "the clock moves in steps of 1000 ns")) << text;
 }
 
 TEST(PhaseTimes, OfOneLayerAreThatOnes) {
   MadeUp of(1);
-  for (size_t phase = 0; phase < 7; ++phase)
+  for (size_t phase = 0; phase < 10; ++phase)
     for (size_t w = 0; w < 3; ++w) of.set(phase, w, 0, 10, 20 + w, 25);
   const std::vector<PhaseTime> times = phase_times(of.phases, 3, of.stamps);
   EXPECT_FALSE(times[0].trip.has_value());
   EXPECT_DOUBLE_EQ(times[0].skew, 1);
   EXPECT_DOUBLE_EQ(times[1].trip.value(), 100 + 10 - 22);
-  EXPECT_TRUE(has(to_string(times, 32), "qkv           10.00     11.00     4.00    25.00     1.00        -\n"))
+  EXPECT_TRUE(
+      has(to_string(times, 32), "qkv                     10.00     11.00     4.00    25.00     1.00        -\n"))
       << to_string(times, 32);
 }
 
 // A step without logits ends behind the last layer's attention: nobody says anything of what would follow.
 TEST(PhaseTimes, LeaveOutPhasesThatDidNotRun) {
   MadeUp of(2);
-  for (size_t phase = 0; phase < 8; ++phase)
+  for (size_t phase = 0; phase < 11; ++phase)
     for (size_t w = 0; w < 3; ++w) of.set(phase, w, 0, 10, 20, 25);
   const std::vector<PhaseTime> times = phase_times(of.phases, 3, of.stamps);
   EXPECT_DOUBLE_EQ(times[1].all, 25);
   EXPECT_DOUBLE_EQ(times[2].all, 0);
   EXPECT_FALSE(times[2].trip.has_value());
-  EXPECT_DOUBLE_EQ(times[6].all, 0);
-  EXPECT_EQ(phase_spans(of.phases, 3, of.stamps, 3, 0).size(), 8u * 3 * 3);
+  EXPECT_DOUBLE_EQ(times[9].all, 0);
+  EXPECT_EQ(phase_spans(of.phases, 3, of.stamps, 3, 0).size(), 11u * 3 * 3);
 }
 
 TEST(PhaseTimes, BecomeSpansOfATraceThatEndWithTheLastStamp) {
   MadeUp of(1);
-  for (size_t phase = 0; phase < 7; ++phase)
+  for (size_t phase = 0; phase < 10; ++phase)
     for (size_t w = 0; w < 3; ++w) of.set(phase, w, 0, 10, 20, 25);
   of.set(1, 2, 0, MadeUp::kNone, MadeUp::kNone, 6);
   const auto spans = phase_spans(of.phases, 3, of.stamps, 4, 5000);
-  ASSERT_EQ(spans.size(), 7u * 3 * 3 - 2);
+  ASSERT_EQ(spans.size(), 10u * 3 * 3 - 2);
   EXPECT_EQ(spans[0].name, "layer 0: qkv, input");
   EXPECT_EQ(spans[0].category, "input");
   EXPECT_EQ(spans[0].process, 4);
   EXPECT_EQ(spans[0].lane, 0);
-  EXPECT_DOUBLE_EQ(spans[0].begin_us, 5000 - 625);
+  EXPECT_DOUBLE_EQ(spans[0].begin_us, 5000 - 925);
   EXPECT_DOUBLE_EQ(spans[0].us, 10);
   EXPECT_EQ(spans[1].name, "layer 0: qkv, multiply");
-  EXPECT_DOUBLE_EQ(spans[1].begin_us, 5000 - 615);
+  EXPECT_DOUBLE_EQ(spans[1].begin_us, 5000 - 915);
   EXPECT_EQ(spans[15].lane, 2);
   EXPECT_EQ(spans[15].name, "layer 0: attention, leave");
   EXPECT_DOUBLE_EQ(spans[15].us, 6);
@@ -123,7 +124,7 @@ TEST(PhaseTimes, BecomeSpansOfATraceThatEndWithTheLastStamp) {
 
 TEST(PhaseTimes, AreLinesOfATrace) {
   MadeUp of(1);
-  for (size_t phase = 0; phase < 7; ++phase)
+  for (size_t phase = 0; phase < 10; ++phase)
     for (size_t w = 0; w < 3; ++w) of.set(phase, w, 0, 10, 20, 25);
   const TempFolder folder;
   const std::string path = folder.path("trace.json");
@@ -136,9 +137,9 @@ TEST(PhaseTimes, AreLinesOfATrace) {
   written << std::ifstream(path).rdbuf();
   EXPECT_EQ(written.str(),
             R"([
-{"ph":"X","pid":3,"tid":0,"ts":375.000,"dur":10.000,"name":"layer 0: qkv, input","cat":"input"},
-{"ph":"X","pid":3,"tid":0,"ts":385.000,"dur":10.000,"name":"layer 0: qkv, multiply","cat":"multiply"},
-{"ph":"X","pid":3,"tid":0,"ts":395.000,"dur":5.000,"name":"layer 0: qkv, leave","cat":"leave"}
+{"ph":"X","pid":3,"tid":0,"ts":75.000,"dur":10.000,"name":"layer 0: qkv, input","cat":"input"},
+{"ph":"X","pid":3,"tid":0,"ts":85.000,"dur":10.000,"name":"layer 0: qkv, multiply","cat":"multiply"},
+{"ph":"X","pid":3,"tid":0,"ts":95.000,"dur":5.000,"name":"layer 0: qkv, leave","cat":"leave"}
 ]
 )");
 }

@@ -46,8 +46,8 @@ TEST(Phases, OfStacksAreThoseOfOnePartOfTheLayers) {
   const Program feed_forward = make_program(llama_8b(), LayerParts::feed_forward);
   const Phases of_feed_forward = make_phases(feed_forward);
   EXPECT_EQ(of_feed_forward.of_layer, 4);
-  EXPECT_TRUE(has(to_string(of_feed_forward, feed_forward),
-                  "layer 0: gate_up              gate_up     embed, norm, project\n"))
+  EXPECT_TRUE(
+      has(to_string(of_feed_forward, feed_forward), "layer 0: gate_up              gate_up     embed, norm, project\n"))
       << to_string(of_feed_forward, feed_forward);
   EXPECT_EQ(feed_forward.last_attend, feed_forward.operations.size());
   EXPECT_FALSE(has(to_string(feed_forward), "  attend "));

@@ -136,7 +136,8 @@ class ModelWriter {
           text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
           text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
           text_.line(
-              "static constexpr i64 kAttended = {}, kSquares = {}, kNormed = {}, kGated = {}, kBest = {}, kStates = {};  "
+              "static constexpr i64 kAttended = {}, kSquares = {}, kNormed = {}, kGated = {}, kBest = {}, kStates = "
+              "{};  "
               "// cells",
               shape_.cells_of(Shared::attended), shape_.cells_of(Shared::squares), shape_.cells_of(Shared::normed),
               shape_.cells_of(Shared::gated), shape_.best, shape_.cells_of(Shared::states));
@@ -165,7 +166,8 @@ class ModelWriter {
 
   void copies() {
     text_.line("");
-    text_.line("// What is copied, in the order of phases: false behind the last one that runs. Reductions copy nothing.");
+    text_.line(
+        "// What is copied, in the order of phases: false behind the last one that runs. Reductions copy nothing.");
     text_.block("WEFT_INLINE bool copy_layer(Copies<Model>& copies, int layer)", [&] {
       for (const Phase& phase : phases_of_layer()) {
         if (phase.multiplies())
@@ -222,12 +224,9 @@ class ModelWriter {
     if (i == 0)
       return fmt::format("(layer == 0 ? step.embedded<{0}, Embedding>({1}f, {2}) : step.normed<{0}>())", type,
                          number(embedding_scale()), vector(norm_of(phase.role)));
-    const Phase& before = phases_of_layer()[i - 1];
-    return fmt::format("step.{}<{}>()",
-                       before.merges()                   ? "attended"
-                       : before.writes == Shared::normed ? "normed"
-                                                         : "gated",
-                       type);
+    const Shared from = phases_of_layer()[i - 1].writes;
+    if (from == Shared::normed) return fmt::format("step.normed<{}>()", type);
+    return fmt::format("step.plain<{}>(Model::{})", type, from == Shared::attended ? "kAttended" : "kGated");
   }
   std::string call_of_reduction(const Phase& phase, std::string_view type, size_t next) const {
     if (phase.writes == Shared::gated) return fmt::format("step.gate<{}>()", type);
@@ -278,7 +277,8 @@ class ModelWriter {
                   text_.line("Step<Model> step(worker);");
                   text_.line("for (int layer = 0; layer < Model::kLayers; ++layer)");
                   text_.line("  if (!run_layer(step, layer)) return;");
-                  text_.line("if (step.logits<Head>({}f)) step.greedy<Head>();", number(logits_soft_cap()));
+                  text_.line("if (step.logits<Head>({}f) && args.ids != nullptr) choose_ids<Head, Model>(args);",
+                             number(logits_soft_cap()));
                 });
   }
 

@@ -144,10 +144,10 @@ std::vector<attention::Trace::Event> phase_spans(const Phases& phases, int worke
 }
 
 std::string to_string(std::span<const PhaseTime> times, uint64_t clock_step_ns) {
-  std::string text = fmt::format("{:<10} {:>8} {:>9} {:>8} {:>8} {:>8} {:>8}\n", "phase", "input", "multiply", "leave",
+  std::string text = fmt::format("{:<20} {:>8} {:>9} {:>8} {:>8} {:>8} {:>8}\n", "phase", "input", "multiply", "leave",
                                  "all", "skew", "trip");
   for (const PhaseTime& time : times)
-    fmt::format_to(std::back_inserter(text), "{:<10} {:>8.2f} {:>9.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8}\n", time.name,
+    fmt::format_to(std::back_inserter(text), "{:<20} {:>8.2f} {:>9.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8}\n", time.name,
                    time.input, time.multiply, time.leave, time.all, time.skew,
                    time.trip ? fmt::format("{:.2f}", *time.trip) : "-");
   return text + fmt::format("the clock moves in steps of {} ns\n", clock_step_ns);

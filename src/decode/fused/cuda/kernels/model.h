@@ -9,7 +9,7 @@
 //     copies.end();
 //   } else {
 //     Step<Shape> step(worker);                            // the others: one phase after another
-//     ... step.normed<Qkv>() && step.attention<Qkv>(...) && step.merge(...) && step.attended<Output>() && ...
+//     ... step.normed<Qkv>() && step.attention<Qkv>(...) && step.merge(...) && step.plain<Output>(...) && ...
 //   }
 #pragma once
 
@@ -109,7 +109,7 @@ class Copies {
   int phase_ = 0;
 };
 
-// A function of its own, as a step has no register to spare: as a part of its caller it would cost phases before it
+// Behind logits, where a step wants no more than ids. A function of its own, as a step has no register to spare: as a part of its caller it would cost phases before it
 // some.
 template <class M, class Shape>
 WEFT_NO_INLINE void choose_ids(const ModelArgs& args) {
@@ -158,15 +158,10 @@ class Step {
   WEFT_INLINE bool normed() {
     return multiply_rows<M, true>(Shape::kNormed, SumsOf<M>{*this});
   }
-  // What attention gave.
+  // What attention gave, or gate(gate) * up: rows at `cells`.
   template <class M>
-  WEFT_INLINE bool attended() {
-    return multiply_rows<M, false>(Shape::kAttended, SumsOf<M>{*this});
-  }
-  // gate(gate) * up.
-  template <class M>
-  WEFT_INLINE bool gated() {
-    return multiply_rows<M, false>(Shape::kGated, SumsOf<M>{*this});
+  WEFT_INLINE bool plain(i64 cells) {
+    return multiply_rows<M, false>(cells, SumsOf<M>{*this});
   }
   // The last one: its sums are logits.
   template <class M>
@@ -189,12 +184,6 @@ class Step {
   template <class M>
   WEFT_INLINE bool gate() {
     return ends_reduction(reductions_.template gated<M>(last_tag(), worker_.tag_of(phase_)));
-  }
-
-  // Behind them, where the step wants no more than ids.
-  template <class M>
-  WEFT_INLINE void greedy() const {
-    if (worker_.args.ids != nullptr) choose_ids<M, Shape>(worker_.args);
   }
 
   // Heads of items, which all warps make; then items, by a warp each.
