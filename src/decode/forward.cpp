@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "decode/fused/partition.h"
 #include "decode/layers.h"
+#include "decode/step_attention.h"
 #include "ops/sampling.h"
 #include "weft/model.h"
 

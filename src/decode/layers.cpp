@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "decode/fused/cuda/fused_layers.h"
+#include "decode/fused/partition.h"
 #include "decode/layer_by_layer.h"
 #include "decode/layers_by_rows.h"
 
