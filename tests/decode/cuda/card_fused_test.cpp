@@ -6,6 +6,7 @@
 
 #include "forward_errors.h"
 #include "jit/cuda/runtime.h"
+#include "ops/sampling.h"
 
 namespace weft {
 namespace {
@@ -71,6 +72,32 @@ TEST_F(CardFused, GivesTheSameBitsAgainAndBesideOtherRows) {
     const std::vector<float> other = run(at_once);
     ASSERT_EQ(alone.size(), other.size());
     EXPECT_EQ(std::memcmp(alone.data(), other.data(), alone.size() * sizeof(float)), 0) << at_once << " at once";
+  }
+}
+
+TEST_F(CardFused, GivesTheIdsOfTheGreatestLogitsLikeLayeredSteps) {
+  const std::string path = write({.weights = GgufWriter::kBF16, .hidden_size = 256, .intermediate_size = 512});
+  const ModelFile file(path);
+  const auto vocab = static_cast<size_t>(file.config().vocab_size);
+  for (const StepForm form : {StepForm::fused, StepForm::layered}) {
+    ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 512, .max_sequences = 8, .step = form});
+    const Ids ids = random_ids(40, 5);
+    for (const size_t rows : {1, 3, 8}) {
+      std::vector<ForwardPass::Input> inputs;
+      for (size_t i = 0; i < rows; ++i)
+        inputs.push_back({.sequence = forward.add_sequence(), .tokens = std::span(ids).subspan(5 * i, 1)});
+      for (int again = 0; again < 3; ++again) {  // as they are, captured, and as a graph
+        const auto got = forward.run_greedy(inputs);
+        const Ids kept(got.begin(), got.end());
+        for (const auto& input : inputs) forward.truncate(input.sequence, 0);
+        const TensorView logits = forward.run(inputs);
+        for (size_t row = 0; row < rows; ++row)
+          EXPECT_EQ(kept[row], ops::first_of_largest({logits.as<float>() + row * vocab, vocab}))
+              << to_string(form) << ", row " << row << " of " << rows;
+        for (const auto& input : inputs) forward.truncate(input.sequence, 0);
+      }
+      for (const auto& input : inputs) forward.release(input.sequence);
+    }
   }
 }
 
