@@ -3,7 +3,7 @@
 //
 // Behind whom: with counters a worker is behind all that arrived at one that it waited for. With tags the one order
 // there is goes from who writes a cell to who reads what it wrote. A worker's phases are in order; within attention and
-// merges it has sections, an item or the merge of a head each, which are behind the phase before and behind what they
+// merges it has sections, an item or the merge of a cell each, which are behind the phase before and behind what they
 // read themselves, but not behind each other.
 #pragma once
 
