@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 
 #include "decode/sequences.h"
 #include "decode/step_attention.h"

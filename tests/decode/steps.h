@@ -1,6 +1,7 @@
 // What tests share that make steps by hand, over sequences: a cache that is small, rows, and pools full of NaN.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
