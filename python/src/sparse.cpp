@@ -109,6 +109,25 @@ void define_structures(nb::module_& m) {
   m.def("sr_bcrs_from_coo", &sr_bcrs_from_coo, nb::arg("coo"), nb::arg("t"), nb::arg("g"));
   m.def("hyb_from_coo", &hyb_from_coo, nb::arg("coo"), nb::arg("c"), nb::arg("k"),
         "hyb(c, k): of each column partition its k + 1 buckets, one after another.");
+  nb::class_<CooTensor>(m, "CooTensor", "Elements of a tensor of any rank.")
+      .def(
+          "__init__",
+          [](CooTensor* self, std::vector<int64_t> extents, const std::vector<IntsLike>& coordinates) {
+            Arguments call;
+            CooTensor made{std::move(extents), {}};
+            for (const IntsLike& axis : coordinates) {
+              const std::span<const int32_t> places = call.ints("coordinates", axis);
+              made.coordinates.emplace_back(places.begin(), places.end());
+            }
+            new (self) CooTensor(std::move(made));
+          },
+          nb::arg("extents"), nb::arg("coordinates"), "coordinates: an int32 array for each axis, which are copied.")
+      .def_ro("extents", &CooTensor::extents);
+  m.def("csf_from_coo", &csf_from_coo, nb::arg("coo"), "A sparse axis for each dimension.");
+  m.def("relations_from_coo", &relations_from_coo, nb::arg("coo"),
+        "Elements (relation, row, column): below each relation rows that hold something, and columns.");
+  m.def("relational_from_coo", &relational_from_coo, nb::arg("edges"), nb::arg("tile") = 64,
+        "Edges (relation, row, column) as rgms takes them: tiles of rows, below each its relations, rows and columns.");
   nb::class_<Transposed>(m, "Transposed", "CSR of a transpose; order[p]: where the matrix holds what stands at p.")
       .def_ro("structure", &Transposed::structure)
       .def_ro("order", &Transposed::order);

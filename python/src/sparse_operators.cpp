@@ -1,4 +1,6 @@
 // Ready operators of weft.sparse.
+#include <nanobind/stl/array.h>
+
 #include <array>
 #include <utility>
 
@@ -96,6 +98,76 @@ void define_products(nb::module_& m) {
       nb::arg("stream") = nb::none(), "out[i] = sum over stored (i, j) of sigmoid(dot(x[i], y[j])) y[j] (FusedMM).");
 }
 
+// Products of blocks, each with a shape of its own for values, operands and results: all are given.
+void define_blocks(nb::module_& m) {
+  using Product = void (*)(const Structure&, const TensorView&, const TensorView&, const TensorView&, Stream);
+  const auto define = [&](const char* name, const char* first, const char* second, const char* doc, Product product) {
+    m.def(
+        name,
+        [product, first, second](const Structure& a, const ArrayLike& x, const ArrayLike& y, const ArrayLike& out,
+                                 const OptionalStream& stream) {
+          Arguments call(stream_of(stream));
+          const TensorView of_x = call.read(first, x), of_y = call.read(second, y), to = call.write("out", out.object);
+          call.check_apart();
+          call.run([&] { product(a, of_x, of_y, to, call.stream()); });
+        },
+        nb::arg("a"), nb::arg(first), nb::arg(second), nb::arg("out"), nb::kw_only(), nb::arg("stream") = nb::none(),
+        doc);
+  };
+  define("batched_spmm", "values", "b",
+         "One structure for all heads: values [heads, nnz], b [heads, n, feat], out [heads, m, feat].", &batched_spmm);
+  define("batched_sddmm", "x", "y", "x [heads, m, feat], y [heads, n, feat], out [heads, nnz].", &batched_sddmm);
+  define(
+      "block_spmm", "values", "b",
+      "The same in blocks: a is CSR of block rows and columns, values [heads, nnzb, block, block]; without heads, one "
+      "rank less everywhere.",
+      &block_spmm);
+  define("block_sddmm", "x", "y", "Blocks of x y^T: out [heads, nnzb, block, block].", &block_sddmm);
+  define("dbsr_spmm", "values", "b", "Of dbsr_from_coo's structure: values [nnzb, block, block].", &dbsr_spmm);
+  define("sr_bcrs_spmm", "values", "b", "Of sr_bcrs_from_coo's structure: values [groups, g, t].", &sr_bcrs_spmm);
+}
+
+void define_relations(nb::module_& m) {
+  m.def(
+      "rgms",
+      [](const Structure& edges, const OptionalArray& values, const ArrayLike& x, const ArrayLike& w,
+         const ArrayLike& out, const OptionalStream& stream) {
+        Arguments call(stream_of(stream));
+        const TensorView weights = call.read("values", values), of_x = call.read("x", x), of_w = call.read("w", w),
+                         to = call.write("out", out.object);
+        call.check_apart();
+        call.run([&] { rgms(edges, weights, of_x, of_w, to, call.stream()); });
+      },
+      nb::arg("edges"), nb::arg("values").none(), nb::arg("x"), nb::arg("w"), nb::arg("out"), nb::kw_only(),
+      nb::arg("stream") = nb::none(),
+      "out[i] = sum over edges (r, i, j) of values * x[j] w[r]: x [n, feat_in], w [relations, feat_in, feat_out], out "
+      "[m, feat_out], values [nnz] in the structure's order, or None, which are ones.");
+  nb::class_<KernelMap>(m, "KernelMap", "Which inputs a convolution over voxels meets.")
+      .def_ro("outputs", &KernelMap::outputs)
+      .def_ro("structure", &KernelMap::structure);
+  m.def(
+      "kernel_map",
+      [](const std::vector<std::array<int32_t, 3>>& coordinates, std::array<int32_t, 3> kernel,
+         std::array<int32_t, 3> stride) {
+        const WithoutGil free;
+        return kernel_map(coordinates, kernel, stride);
+      },
+      nb::arg("coordinates"), nb::arg("kernel") = std::array<int32_t, 3>{3, 3, 3},
+      nb::arg("stride") = std::array<int32_t, 3>{1, 1, 1},
+      "Raises Error(invalid_argument) for a voxel that stands twice, or a kernel or stride beyond 1 to 15.");
+  m.def(
+      "sparse_convolution",
+      [](const KernelMap& map, const ArrayLike& x, const ArrayLike& w, const ArrayLike& out,
+         const OptionalStream& stream) {
+        Arguments call(stream_of(stream));
+        const TensorView of_x = call.read("x", x), of_w = call.read("w", w), to = call.write("out", out.object);
+        call.check_apart();
+        call.run([&] { sparse_convolution(map, of_x, of_w, to, call.stream()); });
+      },
+      nb::arg("map"), nb::arg("x"), nb::arg("w"), nb::arg("out"), nb::kw_only(), nb::arg("stream") = nb::none(),
+      "x [inputs, feat_in], w [offsets, feat_in, feat_out], out [outputs, feat_out].");
+}
+
 void define_gradients(nb::module_& m) {
   m.def(
       "spmm_backward",
@@ -136,6 +208,8 @@ void define_gradients(nb::module_& m) {
 
 void define_sparse_operators(nb::module_& m) {
   define_products(m);
+  define_blocks(m);
+  define_relations(m);
   define_gradients(m);
 }
 

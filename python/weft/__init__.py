@@ -7,12 +7,10 @@ Names are those of the C++ library. Arrays are of numpy, torch, cupy, jax or wha
 copied in secret. A call that Weft refuses raises weft.Error, whose `code` says the kind.
 """
 
-from . import _weft
 from ._weft import *  # noqa: F403
 from ._weft import VERSION as __version__
-from ._weft import jit as jit
-from ._weft import serve as serve
-from ._weft import sparse as sparse
-from ._weft import variants as variants
+
+del jit, serve, sparse, variants  # the package has files for these  # noqa: F821
+from . import _weft, jit, serve, sparse, variants  # type: ignore[no-redef]  # noqa: E402
 
 __all__ = [name for name in vars(_weft) if not name.startswith("_")]

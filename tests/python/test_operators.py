@@ -159,6 +159,52 @@ class Sparse(TestCase):
         self.assert_refused("invalid_argument", "", weft.sparse.csr_from_coo, weft.sparse.Coo(2, 2, [0, 0], [1, 1]))
 
 
+    def test_blocks_and_relations(self):
+        coo = weft.sparse.Coo(20, 30, self.rows, self.cols)
+        blocks = weft.sparse.bsr_from_coo(coo, 5)
+        # Position p of the structure holds the element order[p] of the list, -1 none.
+        order = blocks.order.numpy()
+        values = np.where(order < 0, 0, self.values[np.maximum(order, 0)]).astype(np.float32).reshape(-1, 5, 5)
+        b, c = normal(30, 16), np.zeros((20, 16), np.float32)
+        weft.sparse.block_spmm(blocks.structure, values, b, c)
+        self.assert_close(c, self.dense @ b)
+        heads, batched = normal(2, 30, 8), np.zeros((2, 20, 8), np.float32)
+        weft.sparse.batched_spmm(self.structure, np.stack([self.values, 2 * self.values]), heads, batched)
+        self.assert_close(batched[1], 2 * self.dense @ heads[1])
+        relation = (np.arange(len(self.rows)) % 3).astype(np.int32)
+        edges = weft.sparse.CooTensor([3, 20, 30], [relation, self.rows, self.cols])
+        x, w, y = normal(30, 8), normal(3, 8, 4), np.zeros((20, 4), np.float32)
+        weft.sparse.rgms(weft.sparse.relational_from_coo(edges).structure, None, x, w, y)
+        expected = np.zeros((20, 4))
+        np.add.at(expected, self.rows, np.einsum("ef,efo->eo", x[self.cols], w[relation]))
+        self.assert_close(y, expected)
+
+    def test_convolution(self):
+        voxels = [[0, 0, 0], [0, 0, 1], [2, 2, 2]]
+        kernel_map = weft.sparse.kernel_map(voxels)
+        self.assertEqual(kernel_map.outputs, voxels)
+        x, w, y = normal(3, 4), normal(27, 4, 5), np.zeros((3, 5), np.float32)
+        weft.sparse.sparse_convolution(kernel_map, x, w, y)
+        self.assert_close(y[2], x[2] @ w[13])
+        self.assert_close(y[0], x[0] @ w[13] + x[1] @ w[14])
+        self.assert_refused("invalid_argument", "", weft.sparse.kernel_map, voxels + voxels[:1])
+
+    def test_matrices_of_other_libraries(self):
+        with self.assertRaisesRegex(TypeError, "no matrix in CSR"):
+            weft.sparse.matrix(self.dense)
+        try:
+            import scipy.sparse
+        except ImportError:
+            return
+        a = scipy.sparse.csr_matrix(self.dense)
+        structure, values = weft.sparse.matrix(a)
+        self.assertIs(values, a.data)
+        b = normal(30, 8)
+        self.assert_close(weft.sparse.spmm(structure, values, b), self.dense @ b)
+        with self.assertRaisesRegex(TypeError, "tocsr"):
+            weft.sparse.matrix(a.tocoo())
+
+
 class Cache(TestCase):
     def test_entries(self):
         self.assertIsInstance(weft.jit.cache_dir(), str)
