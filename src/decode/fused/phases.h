@@ -3,14 +3,14 @@
 //   const Phases phases = make_phases(program);
 //   fmt::print("{}", to_string(phases, program));   // a table, in which layers that are alike stand once
 //
-// A phase has one main kind of work, which is shared among workers. Products leave sums in pieces. A **reduction** makes
-// of them what the next product multiplies: the owner of some columns adds their pieces, does the operations that go
-// column by column, and leaves the numbers for all. The residual stays with its owners, nobody else needs it. A norm
-// joins columns: owners leave the squares of theirs besides, and who reads has the factor of all.
-// Operations before attention are its prologue: they work head by head on what an item reads, so the item does them
-// itself. So does every worker with the embedding, before the first product. Operations behind the last product are its
-// epilogue: they need only the worker's own columns. A join stands between two phases: whoever reads waits until what
-// he reads is there. A layer of Llama has nine.
+// A phase has one main kind of work, which is shared among workers. Products leave sums in pieces. A **reduction**
+// makes of them what the next product multiplies: the owner of some columns adds their pieces, does the operations that
+// go column by column, and leaves the numbers for all. The residual stays with its owners, nobody else needs it. A norm
+// joins columns: owners leave the squares of theirs besides, and who reads has the factor of all. Operations before
+// attention are its prologue: they work head by head on what an item reads, so the item does them itself. So does every
+// worker with the embedding, before the first product. Operations behind the last product are its epilogue: they need
+// only the worker's own columns. A join stands between two phases: whoever reads waits until what he reads is there. A
+// layer of Llama has nine.
 #pragma once
 
 #include <cstdint>

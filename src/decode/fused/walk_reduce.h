@@ -1,5 +1,5 @@
-// Reductions of a worker of a walk: sums of a product become what the next one multiplies, by their owner, who keeps his
-// part of the residual from phase to phase.
+// Reductions of a worker of a walk: sums of a product become what the next one multiplies, by their owner, who keeps
+// his part of the residual from phase to phase.
 #pragma once
 
 #include <vector>

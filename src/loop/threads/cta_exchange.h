@@ -15,8 +15,8 @@ class CtaExchange {
   CtaExchange(const Kernel& kernel, const Surroundings& around) : kernel_(kernel), around_(around) {}
   // Of a buffer of the function.
   void access(const std::string& buffer, const Expr& index, bool writes);
-  // Throws Error(unsupported) where an element that one CTA writes may be another's, too. Within one loop over CTAs that
-  // runs once bind() has shown that none is.
+  // Throws Error(unsupported) where an element that one CTA writes may be another's, too. Within one loop over CTAs
+  // that runs once bind() has shown that none is.
   void check() const;
 
  private:

@@ -9,8 +9,8 @@
 namespace weft::decode::fused {
 
 #if WEFT_SM >= 90
-// Loads that a thread has on their way, of 16 bytes: a trip to another worker's numbers takes a microsecond, however many
-// there are.
+// Loads that a thread has on their way, of 16 bytes: a trip to another worker's numbers takes a microsecond, however
+// many there are.
 inline constexpr int kMostLoads = 8;
 
 // Columns [first, first + count) of so many, in cells of 16: those that the worker owns.

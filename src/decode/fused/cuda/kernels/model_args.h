@@ -46,8 +46,8 @@ constexpr int near_bytes(const ModelSizes& sizes) {
 // Of shared memory, that a row of a cell is merged in: [shares, 8] of 16 bytes.
 inline constexpr int kMergedCellBytes = kMergeShares * 8 * 16;
 
-// What owners leave for all, in cells of 8 bytes: of so many columns, pairs of neighbours in bf16 and squares of 16. Cells
-// of 16 columns are whole, and there is an even number of squares.
+// What owners leave for all, in cells of 8 bytes: of so many columns, pairs of neighbours in bf16 and squares of 16.
+// Cells of 16 columns are whole, and there is an even number of squares.
 constexpr int cells_of(int cols) { return (cols + 15) / 16; }
 constexpr int row_pairs(int cols) { return 8 * cells_of(cols); }
 constexpr int row_squares(int cols) { return (cells_of(cols) + 1) / 2 * 2; }

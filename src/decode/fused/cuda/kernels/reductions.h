@@ -1,8 +1,8 @@
-// Sums of a product become what the next one multiplies: the owner of some columns adds their pieces, does what the model
-// does column by column, and leaves pairs in bf16 for all. The residual stays with its owners.
+// Sums of a product become what the next one multiplies: the owner of some columns adds their pieces, does what the
+// model does column by column, and leaves pairs in bf16 for all. The residual stays with its owners.
 //
-// The rows of a norm are not divided by its rms, which joins the columns of all owners: squares are left beside them, and
-// whoever multiplies has the factor of all.
+// The rows of a norm are not divided by its rms, which joins the columns of all owners: squares are left beside them,
+// and whoever multiplies has the factor of all.
 #pragma once
 
 #include "decode/fused/cuda/kernels/inputs.h"
