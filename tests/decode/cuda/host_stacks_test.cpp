@@ -67,5 +67,22 @@ TEST_F(FusedStacks, AgreeWithTheCpuAndWithThemselvesHeldBack) {
   }
 }
 
+// By a kernel of its own, whose steps have the same bits.
+TEST_F(FusedStacks, SayWhereTheirTimeGoes) {
+  RandomModelOptions of = testing::small_model("llama");
+  of.weights = GgufWriter::kBF16;
+  const std::string path = folder_.path("model.gguf");
+  testing::random_model(of).write(path);
+  const ModelFile file(path);
+  ForwardPass forward(file, options(StepForm::fused));
+  const Ids token{30};
+  const TensorView logits = forward.run({{.sequence = forward.add_sequence(), .tokens = token}});
+  const std::vector<double> before = log_probabilities(logits);
+  const std::string times = decode::StepProbe::trace(forward);
+  for (const char* line : {"skew     trip\n", "\nqkv ", "\nattention ", "\nmerge ", "\nhead ", "the clock moves"})
+    EXPECT_NE(times.find(line), std::string::npos) << line << "\n" << times;
+  EXPECT_EQ(log_probabilities(logits), before);
+}
+
 }  // namespace
 }  // namespace weft

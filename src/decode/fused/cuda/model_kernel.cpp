@@ -88,6 +88,16 @@ ModelKernel::Variant& ModelKernel::variant_of(int64_t rows) {
   return found.emplace(std::move(made));
 }
 
+const cuda::LoadedKernel& ModelKernel::kernel_of(Variant& variant) {
+  if (args_.trace == nullptr) return *variant.kernel;
+  if (variant.timed == nullptr) {
+    ModelShape shape = variant.shape;
+    shape.leaves_times = true;
+    variant.timed = &runtime_.load(device_, model_text(partition_, shape));
+  }
+  return *variant.timed;
+}
+
 void ModelKernel::load_all() {
   std::vector<cuda::KernelText> texts;
   for (int rows = 1; rows <= kMostRows; rows *= 2)
@@ -222,7 +232,7 @@ void ModelKernel::launch(const Step& step, bool greedy) {
   variant.first_phase += static_cast<uint32_t>(phase_numbers(partition_));
   cuda::Grid grid = variant.text.grid(partition_.machine.workers);
   grid.cooperative = true;
-  runtime_.launch(*variant.kernel, grid, args, stream_);
+  runtime_.launch(kernel_of(variant), grid, args, stream_);
 }
 
 void ModelKernel::start_trace() {

@@ -42,8 +42,8 @@ class ModelKernel {
   // For measurements: launches from now on copy nothing of a phase before its input is there.
   void hold_back(bool holds) { args_.holds_back = holds; }
 
-  // Launches leave their times until they are read: those of the last one, by phases and workers: [phases, workers,
-  // kNumStamps], in nanoseconds. Waits for the stream.
+  // Launches leave their times until they are read, by kernels of their own: those of the last one, by phases and
+  // workers: [phases, workers, kNumStamps], in nanoseconds. Waits for the stream.
   void start_trace();
   std::vector<uint64_t> read_trace();
   const Phases& phases() const { return partition_.phases; }
@@ -58,11 +58,12 @@ class ModelKernel {
   struct Variant {
     ModelShape shape;
     cuda::KernelText text;
-    const cuda::LoadedKernel* kernel = nullptr;
-    Workspace cells = {};      // zero, or of launches before
-    uint32_t first_phase = 0;  // of the next launch
+    const cuda::LoadedKernel *kernel = nullptr, *timed = nullptr;  // the latter once it is asked for
+    Workspace cells = {};                                          // zero, or of launches before
+    uint32_t first_phase = 0;                                      // of the next launch
   };
   Variant& variant_of(int64_t rows);
+  const cuda::LoadedKernel& kernel_of(Variant& variant);
   void make_tables();
   void make_cells(Variant& variant, int64_t num_states);
 

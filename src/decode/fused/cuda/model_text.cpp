@@ -133,6 +133,7 @@ class ModelWriter {
           text_.line("static constexpr float kNormEps = {}f, kScale = {}f, kSoftCap = {}f;", number(program_.norm_eps),
                      number(attend.scale), number(attend.soft_cap));
           text_.line("static constexpr int kChunk = {};  // tokens of an item", partition_.machine.kv_chunk);
+          text_.line("static constexpr bool kLeavesTimes = {};", shape_.leaves_times);
           text_.line("static constexpr bool kIsGelu = {}, kTurnsHalves = {};", gate() == Gate::gelu_tanh, halves());
           text_.line("static constexpr i64 kVectors = {};  // of a layer", shape_.vectors_of_layer);
           text_.line(
@@ -384,7 +385,7 @@ std::vector<const MatrixPartition*> kernel_matrices(const Partition& partition) 
 
 cuda::KernelText model_text(const Partition& partition, const ModelShape& shape) {
   // What differs in anything has a name of its own: errors and lists tell kernels by it.
-  const std::string symbol = fmt::format("weft_step_of_{}", shape.sizes.rows);
+  const std::string symbol = fmt::format("weft_step_of_{}{}", shape.sizes.rows, shape.leaves_times ? "_timed" : "");
   return {.name = fmt::format("fused step of {} rows, {} layers of {}", shape.sizes.rows, partition.program.num_layers,
                               partition.program.cols_of(Buffer::residual)),
           .symbol = symbol,

@@ -22,6 +22,7 @@ namespace weft::decode::fused {
 struct ModelShape {
   ModelSizes sizes = {};
   DType kv_dtype = DType::bf16;
+  bool leaves_times = false;  // a kernel of its own: stamps take registers that a step has not
   // Where buffers begin among what workers hand on, in cells of 8 bytes; states come last. And where each worker leaves
   // its best logit of each row.
   std::array<int64_t, kNumShared> cells = {};

@@ -185,6 +185,7 @@ class Step {
         if (ptx::lane() < 8) merged[(i % at_once * kMergeShares + of.share) * 8 + ptx::lane()] = pair;
       }
       if (!consumers_.sync()) return false;
+      if (begin == 0) stamp(kReady);
       for (int i = warp; i < at_once; i += kConsumerWarps) {
         const MergeTask of = near.cell(begin + i, 0);
         write_cell(merge, of.row, of.head, of.part, merged + i * kMergeShares * 8, kMergeShares,

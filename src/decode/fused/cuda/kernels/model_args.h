@@ -125,7 +125,7 @@ struct ModelArgs {
   unsigned first_phase = 0;  // phases of launches before
 
   unsigned long long* stuck = nullptr;    // [workers], 0; of the host
-  unsigned long long* trace = nullptr;    // [workers, phases, Stamp]: nanoseconds; null: none
+  unsigned long long* trace = nullptr;    // [workers, phases, Stamp]: nanoseconds; of kernels that leave times
   unsigned long long limit_ns = 0;        // that a wait may take; 0: forever
   bool holds_back = false;                // of a study: nothing of a phase is copied before its input is there
   int ahead_bytes = 0, beside_bytes = 0;  // in flight: tile/cuda/ring.h

@@ -70,7 +70,7 @@ struct alignas(16) Worker {
 
   // One thread.
   WEFT_INLINE void stamp(int phase, Stamp what) const {
-    if (args.trace != nullptr)
+    if constexpr (Shape::kLeavesTimes)
       args.trace[(static_cast<i64>(worker) * Shape::kPhases + phase) * kNumStamps + what] = ptx::global_ns();
   }
   WEFT_INLINE void report(StuckAt at, int phase) const {
