@@ -80,6 +80,39 @@ TEST(CopiedFirst, NoPlaceThatDividesByWhatMayBe0) {
   EXPECT_EQ(says.find("checked"), std::string::npos) << says;
 }
 
+// A copy is made wherever something is read from it: by init of a block within, too.
+TEST(CopiedFirst, WhereInitReadsItAndTheRestMayNot) {
+  const std::string program = program_of_rows(R"(  X = buffer(I, U): fp32
+  Y = buffer(I, U): fp32
+  iterate it(I, U) "SS" as (i, u):
+    init:
+      Y[i, u] = X[i, 0]
+    Y[i, u] = Y[i, u] + select(i > 1, X[i, 0], 1.0)
+)");
+  const std::string schedule = "lower()\nb = blockize(it.u)\ncache_read(b.i, X, register)\n";
+  expect_same_results(program, schedule, {{"m", 4}});
+  expect_contains(stage2_of(program, schedule), "    block b_fetch:\n", "no condition around it");
+}
+
+// What an expression evaluates only where a condition fails is copied only there.
+TEST(CopiedFirst, WhereAConditionFails) {
+  const auto program = [](const std::string& value) {
+    return program_of_rows(fmt::format(R"(  X = buffer(I, U): fp32
+  Y = buffer(I, U): fp32
+  iterate it(I, U) "SS" as (i, u):
+    Y[i, u] = {}
+)",
+                                       value));
+  };
+  for (const char* value : {"select(i + 1 >= m, 0.0, X[i + 1, u])", "select(i + 1 >= m or X[i + 1, u] > 0.0, 1.0, 2.0)",
+                            "select(i + 1 < m and X[i + 1, u] > 0.0, 1.0, 2.0)"}) {
+    const std::string schedule = "lower()\ncache_read(it.i, X, register)\n";
+    expect_same_results(program(value), schedule, {{"m", 4}});
+    const std::string text = stage2_of(program(value), schedule);
+    EXPECT_LT(text.find("      if "), text.find("block it_fetch:")) << text;
+  }
+}
+
 // ---- cache_write
 
 TEST(Kept, IsWhatLoopsOfLiteralsWrite) {
@@ -124,9 +157,38 @@ Stage2 stage_of(const std::string& nest) {
   I = dense_fixed(m)
   J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
   N = dense_fixed(n)
+  T = buffer(I): int32
   X = buffer(I, N): fp32
+  Z = buffer(I, N): fp32
 {})",
                                   nest));
+}
+
+// Whether it is read changes within the loop.
+TEST(CopiedFirst, NothingWhoseConditionIsSetWithinTheLoop) {
+  const std::string program = program_of_rows(R"(  V = buffer(U): int32
+  X = buffer(I, U): fp32
+  Z = buffer(U): fp32
+  iterate it(I, U) "RS" as (i, u):
+    Z[u] = Z[u] + select(V[u] > 0, X[i, u], 0.0)
+    V[u] = 2
+)");
+  expect_refused(program, "lower()\ncache_read(it.i, X, register)\n",
+                 "where 'X' is read depends on 'V', which is set within the loop");
+}
+
+// What says where it is read changes within the loop, loaded or searched.
+TEST(CopiedFirst, NothingWhosePlaceIsSetWithinTheLoop) {
+  for (const char* place : {"T[0]", "find(T[0], m, i)"}) {
+    Stage2 stage = stage_of(fmt::format(R"(  for i in range(m):
+    T[i] = 1
+    block b:
+      X[i, 0] = Z[{}, 0]
+)",
+                                        place));
+    expect_contains(refusal([&] { cache_read(stage, "b.i", "Z", loop::Scope::registers); }),
+                    "where 'Z' is read depends on 'T', which is set within the loop", place);
+  }
 }
 
 // What its place is made of is not known where it is copied from and to.
