@@ -89,11 +89,8 @@ class Walker {
 
   void walk(size_t index = 0) {
     if (index == axes_.size()) return compute();
-    if (init_ && it_.kinds[index] == 'R') return walk(index + 1);
     const Axis& axis = program_.axis(axes_[index]);
-    if (!axis.parent.empty())
-      check(offset_.contains(axis.parent), ErrorCode::unsupported,
-            "iteration '{}': init runs over '{}', below the reduction '{}'", it_.name, axis.name, axis.parent);
+    if (init_ && it_.kinds[index] == 'R' && !has_one_position(axis)) return walk(index + 1);
     const int64_t parent = axis.parent.empty() ? 0 : offset_.at(axis.parent);
     const Layout::Level& level = layout_.level(axis.name);
     const int64_t first = level.first_below(parent), count = level.num_below(parent);

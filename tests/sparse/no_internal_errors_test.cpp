@@ -142,6 +142,34 @@ TEST(NoInternalErrors, MemoryStaysAroundWhatNeedsIt) {
                  "is kept within it");
 }
 
+// Init at a spatial axis below a reduction: of several positions it would have no loops of its own there. Of one it stays
+// where the copy is that says its place.
+TEST(NoInternalErrors, InitBelowAReduction) {
+  const auto program = [](const char* params, const char* length) {
+    return fmt::format(R"(program p({}):
+  I = dense_fixed({})
+  J = sparse_fixed(I, n, 3, indices=j_indices)
+  N = dense_fixed(n)
+  K = dense_fixed(4)
+  A = buffer(I, J): fp32
+  Y = buffer(N, K): fp32
+  iterate f(I, J, K) "RSS" as (e, j, k):
+    init:
+      Y[j, k] = 0.0
+    Y[j, k] = Y[j, k] + A[e, j]
+)",
+                       params, length);
+  };
+  expect_contains(refusal([&] { stage2_of(program("m, n", "m"), "lower()\n"); }),
+                  "init of 'f' runs once for each point of the spatial axes, and 'J' hangs on 'I', whose iterator 'e' "
+                  "is a reduction",
+                  "rows");
+  const std::vector<int32_t> indices{0, 2, 4};  // 4: nothing
+  for (const char* lines : {"", "cache_read(f.j, j_indices, register)\n", "b = blockize(f.k)\n",
+                            "unroll(f.e)\nb = blockize(f.k)\ncache_read(b.j, j_indices, register)\n"})
+    expect_same_results_on(ell(1, 4, 3, indices), program("n", "1"), std::string("lower()\n") + lines);
+}
+
 // The rows of fused axes are named within the reductions, and partial sums are added up behind those.
 TEST(NoInternalErrors, PartialSumsAreAddedWhereFusedAxesSay) {
   const std::string program = program_in_csr(R"(  K = dense_fixed(7)

@@ -81,7 +81,10 @@ class IterationLowering {
       if (!is_init || !guard->of_reduction) nest = {loop::make_condition(guard->condition, std::move(nest))};
     const Names reduced = names_of_reductions();
     for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
-      if (is_init && reduced.contains(level->name)) continue;
+      if (is_init && reduced.contains(level->name)) {
+        if (loop::is_literal(level->value, 1)) loop::substitute(nest, {{level->name, 0}});  // a loop that was named
+        continue;
+      }
       Stmt stmt = *level;
       check(!is_init || !have_common(loop::variables_of(stmt.value), reduced), ErrorCode::unsupported,
             "iteration '{}': init runs over '{}', whose extent {} depends on a reduction", it_.name, stmt.name,

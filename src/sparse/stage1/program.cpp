@@ -207,9 +207,33 @@ std::string problem_of_axes(const Declarations& declared, const Iteration& it) {
   return {};
 }
 
+bool has_one_position(const Axis& axis) { return axis.parent.empty() && loop::is_literal(axis.length, 1); }
+
+namespace {
+
+// Init runs over the spatial axes alone.
+std::string problem_of_init_axes(const Declarations& declared, const Iteration& it) {
+  const std::vector<std::string> axes = it.flat_axes();
+  for (size_t a = 0; a < axes.size(); ++a) {
+    const std::string& parent = declared.axis(axes[a]).parent;
+    if (it.kinds[a] == 'R' || parent.empty()) continue;
+    const auto at = static_cast<size_t>(std::find(axes.begin(), axes.end(), parent) - axes.begin());
+    if (it.kinds[at] == 'R' && !has_one_position(declared.axis(parent)))
+      return fmt::format(
+          "init of '{}' runs once for each point of the spatial axes, and '{}' hangs on '{}', whose iterator '{}' is a "
+          "reduction; write an iteration of its own, over axes of what it sets",
+          it.name, axes[a], parent, it.iterators[at]);
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string problem_of(const Declarations& declared, const Iteration& it) {
   if (std::string problem = problem_of_axes(declared, it); !problem.empty()) return problem;
   if (it.body.empty()) return fmt::format("iteration '{}' computes nothing", it.name);
+  if (!it.init.empty())
+    if (std::string problem = problem_of_init_axes(declared, it); !problem.empty()) return problem;
   for (const auto* body : {&it.init, &it.body})
     for (const Stmt& stmt : *body) {
       if (declared.find_buffer(stmt.name) == nullptr)

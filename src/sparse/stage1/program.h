@@ -118,6 +118,7 @@ std::string problem_of_nest(const Iteration& iteration);
 void verify(const Stage1& program);
 // The same of one more axis or buffer, which is not in the program yet; nothing where it keeps the rules.
 std::string problem_of(const Declarations& declared, const Axis& axis);
+bool has_one_position(const Axis& axis);  // a root of length 1
 std::string problem_of(const Declarations& declared, const SparseBuffer& buffer);
 std::string problem_of(const Declarations& declared, const Iteration& iteration);
 std::string problem_of_apart(const Declarations& declared, const std::vector<std::string>& axes);
