@@ -142,8 +142,8 @@ TEST(NoInternalErrors, MemoryStaysAroundWhatNeedsIt) {
                  "is kept within it");
 }
 
-// Init at a spatial axis below a reduction: of several positions it would have no loops of its own there. Of one it stays
-// where the copy is that says its place.
+// Init at a spatial axis below a reduction: of several positions it would have no loops of its own there. Of one it
+// stays where the copy is that says its place.
 TEST(NoInternalErrors, InitBelowAReduction) {
   const auto program = [](const char* params, const char* length) {
     return fmt::format(R"(program p({}):
