@@ -86,10 +86,11 @@ std::string class_name(nb::handle object) { return text_of(object.type().attr("_
 
 void check_strides(std::string_view name, const TensorView& view) {
   for (int axis = 0; axis < view.rank(); ++axis)
-    check(view.shape(axis) <= 1 || view.stride(axis) > 0, ErrorCode::invalid_stride,
-          "{}: has stride {} along axis {} of {} elements; only positive strides are read: copy the array first, with "
-          "numpy.ascontiguousarray(x) or x.contiguous()",
-          name, view.stride(axis), axis, view.shape(axis));
+    check(
+        view.shape(axis) <= 1 || view.stride(axis) > 0, ErrorCode::invalid_stride,
+        "{}: has stride {} along axis {} of {} elements; negative and broadcast ones are not read: copy it first, with "
+        "numpy.ascontiguousarray(x) or x.contiguous()",
+        name, view.stride(axis), axis, view.shape(axis));
 }
 
 constexpr std::string_view kAllowedTypes =

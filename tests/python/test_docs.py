@@ -25,6 +25,8 @@ class Docs(TestCase):
     def test_names_in_the_document_exist(self):
         text = (ROOT / "docs/python.md").read_text()
         for name in re.findall(r"\bweft((?:\.\w+)+)", text):
+            if name.startswith(".torch"):  # test_torch.py, where that is there
+                continue
             found = weft
             for part in name[1:].split("."):
                 found = getattr(found, part)

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Tests the Python package with libraries that Debian 12 has not: all of tests/python with torch, scipy and ml_dtypes, and
+mypy --strict over the package and its lessons. They come from PyPI into an environment of their own below the cache folder
+(5 GB, once).
+
+    tests/python/frameworks.py [--build build/release]
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PACKAGES = ["torch==2.15.0", "numpy==2.4.6", "scipy==1.17.1", "ml_dtypes==0.6.0", "mypy==2.4.1"]
+TESTS = ["test_arrays", "test_attention", "test_calls", "test_docs", "test_models", "test_operators", "test_torch"]
+
+
+def environment():
+    """A Python that has PACKAGES, made of the one that the package was built for."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    folder = cache / "weft/frameworks"
+    wanted, marker = "\n".join(PACKAGES), folder / "packages"
+    if not marker.exists() or marker.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], check=True)
+        marker.write_text(wanted)
+    return folder / "bin/python"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    build = parser.parse_args().build.resolve()
+    python = environment()
+    variables = {**os.environ, "PYTHONPATH": str(build / "python"), "WEFT_PYTHON_MAY_LEAK": "1"}  # torch keeps modules
+    failed = subprocess.run([python, "-X", "faulthandler", "-m", "unittest", "-q", *TESTS], env=variables,
+                            cwd=ROOT / "tests/python").returncode
+    with tempfile.TemporaryDirectory() as folder:  # real files: the build's are links
+        shutil.copytree(build / "python/weft", pathlib.Path(folder) / "weft")
+        lessons = sorted(map(str, (ROOT / "examples/python").glob("*.py")))
+        for what in (["-p", "weft"], *([lesson] for lesson in lessons)):
+            failed |= subprocess.run([python, "-m", "mypy", "--strict", *what], cwd=folder).returncode
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
