@@ -2,6 +2,7 @@
 # make demo        fetches a small model and lets it answer: MODEL=path.gguf (or gemma3) and PROMPT="..." choose others
 # make serve       the same model, served on http://127.0.0.1:8080: PORT chooses another port
 # make python      the Python package, in build/release/python (docs/python.md)
+# make wheel       the same as a wheel that needs nothing else, and an sdist, in build/wheels: PYTHON chooses another Python
 # make test        everything that needs no model: release suite, sanitizers, fuzzing, checks of the sources
 # make test-random the fast suite on random cases of a seed of its own: SEED=N gives the same ones again
 # make test-model  the tests that need the model; MODEL=gemma3: those with Gemma 3 besides
@@ -19,7 +20,7 @@ PORT ?= 8080
 MODEL ?=
 SEED ?=
 
-.PHONY: all demo serve python test test-random test-model fuzz soak format install
+.PHONY: all demo serve python wheel test test-random test-model fuzz soak format install
 all:
 	@tools/bootstrap.sh build
 	@tools/build_cli.sh
@@ -37,6 +38,10 @@ serve:
 python:
 	@tools/bootstrap.sh build python
 	@tools/build_python.sh
+
+wheel:
+	@tools/bootstrap.sh build python
+	@tools/build_wheel.sh
 
 test:
 	@tools/bootstrap.sh build python test

@@ -71,7 +71,7 @@ function(weft_folder name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
   list(TRANSFORM ARG_DEPENDS PREPEND weft_)
-  target_link_libraries(weft_${name} PUBLIC fmt::fmt Threads::Threads ${ARG_DEPENDS} ${ARG_LIBRARIES})
+  target_link_libraries(weft_${name} PUBLIC ${WEFT_FMT} Threads::Threads ${ARG_DEPENDS} ${ARG_LIBRARIES})
   # Kernels in such a folder have flags of their own, which come later.
   if(ARG_COLD)
     target_compile_options(weft_${name} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
@@ -100,8 +100,10 @@ function(weft_library name)
   target_compile_features(weft_${name} PUBLIC cxx_std_20)
   target_include_directories(weft_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(weft_${name} PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS} ${ARG_LIBRARIES})
-  install(TARGETS weft_${name} EXPORT weft ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  target_link_libraries(weft_${name} PUBLIC ${WEFT_FMT} Threads::Threads ${CMAKE_DL_LIBS} ${ARG_LIBRARIES})
+  if(NOT WEFT_LINK_STATIC)
+    install(TARGETS weft_${name} EXPORT weft ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
 endfunction()
 
 # What kernels are compiled for; plain is always there. Of the two AVX-512 sets a sanitizer watches the better one that

@@ -1,10 +1,11 @@
 # What `cmake --install` puts in place: two libraries, headers, the program, and how to find them.
 include(CMakePackageConfigHelpers)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 
 weft_library(core FOLDERS base device_cpu device_cuda device jit loop attention_text attention sparse_compiler sparse_files sparse ops)
-weft_library(model FOLDERS models decode serve LIBRARIES weft_core PkgConfig::PCRE2)
+weft_library(model FOLDERS models decode serve LIBRARIES weft_core ${WEFT_PCRE2})
+if(WEFT_LINK_STATIC)
+  return()
+endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # For kernel code of one's own: -I<prefix>/include/weft, then #include "tile/...".

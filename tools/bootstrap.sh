@@ -6,7 +6,7 @@ packages=()
 for purpose in "$@"; do
   case "$purpose" in
     build) packages+=(g++ cmake ninja-build pkg-config libfmt-dev libpcre2-dev nlohmann-json3-dev libcli11-dev libedit-dev libboost1.81-dev) ;;
-    python) packages+=(python3-dev python3-numpy python3-pip) ;;
+    python) packages+=(python3-dev python3-numpy python3-pip python3-venv) ;;
     test) packages+=(libgtest-dev librapidcheck-dev libboost-context1.81-dev binutils clang libclang-rt-14-dev clang-format python3 python3-pip) ;;
     fetch) packages+=(python3 python3-pip) ;;
     format) packages+=(clang-format) ;;
