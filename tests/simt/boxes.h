@@ -62,6 +62,21 @@ inline abi::TensorLayout panels_of(void* data, int rows, int columns, const abi:
   return made;
 }
 
+struct AttendTensors {
+  void *q, *k, *v;
+  float *o, *lse;
+};
+// Of `rows` queries and n keys, in boxes of whole tiles.
+inline WarpgroupAttendArgs args_of(const AttendShape& shape, const AttendTensors& of, int rows, int n, bool causal) {
+  WarpgroupAttendArgs args = {};
+  args.q.layout = panels_of(of.q, rows, shape.dim_qk, shape.queries());
+  args.k.layout = panels_of(of.k, n, shape.dim_qk, shape.keys_tile());
+  args.v.layout = panels_of(of.v, n, shape.dim_vo, shape.values());
+  args.o = of.o, args.lse = of.lse, args.num_queries = rows, args.n = n, args.causal = causal, args.sm_scale = 0.125f;
+  return args;
+}
+inline int ctas_of(const AttendShape& shape, int rows) { return (rows + shape.rows() - 1) / shape.rows(); }
+
 using enum abi::Swizzle;
 inline const BoxCase kBoxCases[] = {
     {"a run", 1, 4, {100}, 0, {64}, none, {20}, {36}},

@@ -39,14 +39,14 @@ const Broken kBroken[] = {
      "multiplies B of 16 bytes"},
     {"EmptyStageOfTheOtherParity", "ptx::mbarrier_wait(&all.no_keys[tile % 2], parity(tile) ^ 1);",
      "ptx::mbarrier_wait(&all.no_keys[tile % 2], parity(tile));", "no thread can go on: "},
-    {"NobodyHasTheFirstTurn", "if (group == 1) give_turn();", "", "wait in named_sync at "},
+    {"NobodyHasTheFirstTurn", "if (group == kGroups - 1) give_turn();", "", "wait in named_sync at "},
     {"OneWarpgroupReleases", "ptx::mbarrier_init(&all.no_keys[i], kGroups);", "ptx::mbarrier_init(&all.no_keys[i], 1);",
      "mbarrier at byte "},
-    {"BytesOfOnePanel", "ptx::mbarrier_arrive_expect(barrier, kAttendTile.bytes());",
-     "ptx::mbarrier_arrive_expect(barrier, kAttendTile.panel_bytes());", "and copies bring 32768"},
+    {"BytesOfHalfABox", "ptx::mbarrier_arrive_expect(barrier, to.bytes());",
+     "ptx::mbarrier_arrive_expect(barrier, to.bytes() / 2);", "and copies bring 32768"},
     {"MbarriersWithoutAFence", "ptx::fence_mbarrier_init();", "", "no fence_mbarrier_init() lies between the two"},
-    {"DescriptorsOfAnotherSwizzle", "using Tile = tile::PanelTile<kAttendTile>;",
-     "using Tile = tile::PanelTile<abi::MatrixTile{128, 128, abi::Swizzle::bytes_64}>;",
+    {"DescriptorsOfAnotherSwizzle", "static tile::PanelTile<kKeyTile> keys(int tile) {",
+     "static tile::PanelTile<abi::MatrixTile{128, 128, abi::Swizzle::bytes_64}> keys(int tile) {",
      "brought it in rows of 128 bytes, and the descriptor's have 64"},
     {"QueriesFromTheMiddle", "queries().rows(64 * group, k)", "queries().rows(60 * group, k)",
      "which is no multiple of eight rows"},
@@ -59,7 +59,7 @@ const Broken kBroken[] = {
     {"OutputsScaledTooLate", "ptx::wgmma_commit();\n    };\n    const auto make_probabilities",
      "ptx::wgmma_commit();\n      o[0] *= 2;\n    };\n    const auto make_probabilities",
      "accumulators of a product ("},
-    {"RegistersBeyondThoseGivenUp", "ptx::decrease_registers<24>();", "ptx::decrease_registers<32>();",
+    {"RegistersBeyondThoseGivenUp", "kOfLoader = kGroups == 2 ? 24 : 32", "kOfLoader = 32",
      "registers a thread more, of which"},
 };
 
@@ -76,15 +76,17 @@ class BrokenWarpgroups : public testing::TestWithParam<Broken> {
     };
     Memory memory;
     const int rows = 128, keys = 512;
-    WarpgroupAttendArgs args = {};
-    args.q.layout = panels_of(memory.make("q", matrix(rows)).data(), rows, 128, kAttendTile);
-    args.k.layout = panels_of(memory.make("k", matrix(keys)).data(), keys, 128, kAttendTile);
-    args.v.layout = panels_of(memory.make("v", matrix(keys)).data(), keys, 128, kAttendTile);
-    args.o = memory.make<float>("o", static_cast<size_t>(rows * 128)).data();
-    args.lse = memory.make<float>("lse", static_cast<size_t>(rows)).data();
-    args.num_queries = rows, args.n = keys, args.sm_scale = 0.125f;
+    const WarpgroupAttendArgs args =
+        args_of(kAttendShapes[0],
+                {memory.make("q", matrix(rows)).data(), memory.make("k", matrix(keys)).data(),
+                 memory.make("v", matrix(keys)).data(), memory.make<float>("o", static_cast<size_t>(rows * 128)).data(),
+                 memory.make<float>("lse", static_cast<size_t>(rows)).data()},
+                rows, keys, false);
     try {
-      simt::run(memory, {.threads = 384, .shared_bytes = kWarpgroupAttendShared, .order = order},
+      simt::run(memory,
+                {.threads = kAttendShapes[0].threads(),
+                 .shared_bytes = static_cast<size_t>(kAttendShapes[0].shared_bytes()),
+                 .order = order},
                 [&] { kernel_(args); });
     } catch (const Fault& fault) {
       return fault.what();
@@ -100,10 +102,11 @@ TEST_P(BrokenWarpgroups, AreFound) {
   const bool is_broken = *broken.from != '\0';
   if (is_broken) break_kernels({"tests/simt/kernels/warpgroup_attend.h", broken.from, broken.to});
   std::string error;
-  void* const module = compile("#include \"tests/simt/kernels/warpgroup_attend.h\"\n", text::warpgroup, error);
+  void* const module =
+      compile("#include \"tests/simt/kernels/warpgroup_attend.h\"\nWEFT_WARPGROUP_ATTEND(0)\n", text::warpgroup, error);
   break_kernels({});
   ASSERT_NE(module, nullptr) << error;
-  kernel_ = reinterpret_cast<void (*)(WarpgroupAttendArgs)>(dlsym(module, "weft_warpgroup_attend"));
+  kernel_ = reinterpret_cast<void (*)(WarpgroupAttendArgs)>(dlsym(module, "weft_warpgroup_attend_0"));
   for (const Order order : {Order::up, Order::down, Order::random}) {
     const std::string found = run(order);
     EXPECT_EQ(found.empty(), !is_broken) << found;

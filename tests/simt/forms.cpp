@@ -1,4 +1,5 @@
-// All forms of products of warpgroups, for the host to choose from.
+// All forms of products of warpgroups, and shapes of their attention, for the host to choose from.
+#include "tests/simt/kernels/warpgroup_attend.h"
 #include "tests/simt/kernels/wgmma_forms.h"
 
 namespace {
@@ -14,6 +15,15 @@ void run_forms(int form, const weft::WgmmaFormArgs& args) {
   }
 }
 
+template <int i>
+void run_shapes(int shape, const weft::WarpgroupAttendArgs& args) {
+  if constexpr (i < weft::kNumAttendShapes) {
+    if (shape != i) return run_shapes<i + 1>(shape, args);
+    weft::WarpgroupAttend<i>(args).run();
+  }
+}
+
 }  // namespace
 
+extern "C" void weft_warpgroup_attend(int shape, weft::WarpgroupAttendArgs args) { run_shapes<0>(shape, args); }
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args) { run_forms<0>(form, args); }

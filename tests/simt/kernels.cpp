@@ -8,5 +8,4 @@
 #include "tests/simt/kernels/persistent.h"
 #include "tests/simt/kernels/rows.h"
 #include "tests/simt/kernels/sum.h"
-#include "tests/simt/kernels/warpgroup_attend.h"
 #include "tests/simt/kernels/warpgroup_gemm.h"

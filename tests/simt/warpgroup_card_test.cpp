@@ -8,7 +8,7 @@
 
 extern "C" void weft_boxes(weft::BoxArgs args);
 extern "C" void weft_cluster(weft::PersistentArgs args);
-extern "C" void weft_warpgroup_attend(weft::WarpgroupAttendArgs args);
+extern "C" void weft_warpgroup_attend(int shape, weft::WarpgroupAttendArgs args);
 extern "C" void weft_warpgroup_gemm(weft::WarpgroupGemmArgs args);
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
 
@@ -102,30 +102,30 @@ TEST_F(SimtHopper, ProductsOfMatricesAreTheSame) {
 
 // Exponentials differ in their last bits, and with them probabilities' rounding: the outputs are near.
 TEST_F(SimtHopper, AttentionByWarpgroupsIsNear) {
-  struct Shape {
-    int num_queries, n;
-    bool causal;
-  };
-  for (const auto& [num_queries, n, causal] : {Shape{256, 512, false}, Shape{700, 900, true}, Shape{130, 20, true}}) {
-    memory_ = {};
-    const auto q = memory_.make("q", halves(num_queries * 128, true, 2)),
-               k = memory_.make("k", halves(n * 128, true, 2)), v = memory_.make("v", halves(n * 128, true, 2));
-    const auto o = memory_.make<float>("o", static_cast<size_t>(num_queries * 129));
-    compare(
-        text::warpgroup, "weft_warpgroup_attend", weft_warpgroup_attend,
-        {.ctas = (num_queries + 127) / 128, .threads = 384, .shared_bytes = kWarpgroupAttendShared},
-        [&, rows = num_queries, keys = n, is_causal = causal](const auto& at) {
-          WarpgroupAttendArgs args = {};
-          args.q.layout = panels_of(at(q.data()), rows, 128, kAttendTile);
-          args.k.layout = panels_of(at(k.data()), keys, 128, kAttendTile);
-          args.v.layout = panels_of(at(v.data()), keys, 128, kAttendTile);
-          args.o = at(o.data()), args.lse = args.o + 128 * rows;
-          args.num_queries = rows, args.n = keys, args.causal = is_causal, args.sm_scale = 0.125f;
-          if (args.o != o.data()) encode({&args.q, &args.k, &args.v});
-          return args;
-        },
-        "o", 0.02f);
-  }
+  for (int i = 0; i < kNumAttendShapes; ++i)
+    for (const bool causal : {false, true}) {
+      memory_ = {};
+      const AttendShape& shape = kAttendShapes[i];
+      const int rows = causal ? 700 : 130, n = causal ? 900 : 512;
+      const auto q = memory_.make("q", halves(rows * shape.dim_qk, true, 2)),
+                 k = memory_.make("k", halves(n * shape.dim_qk, true, 2)),
+                 v = memory_.make("v", halves(n * shape.dim_vo, true, 2));
+      const auto o = memory_.make<float>("o", static_cast<size_t>(rows * (shape.dim_vo + 1)));
+      compare(
+          text::warpgroup + fmt::format("WEFT_WARPGROUP_ATTEND({})\n", i), fmt::format("weft_warpgroup_attend_{}", i),
+          [&](const WarpgroupAttendArgs& args) { weft_warpgroup_attend(i, args); },
+          {.ctas = ctas_of(shape, rows),
+           .threads = shape.threads(),
+           .shared_bytes = static_cast<size_t>(shape.shared_bytes())},
+          [&](const auto& at) {
+            float* const out = at(o.data());
+            WarpgroupAttendArgs args = args_of(
+                shape, {at(q.data()), at(k.data()), at(v.data()), out, out + shape.dim_vo * rows}, rows, n, causal);
+            if (out != o.data()) encode({&args.q, &args.k, &args.v});
+            return args;
+          },
+          "o", 0.02f);
+    }
 }
 
 }  // namespace

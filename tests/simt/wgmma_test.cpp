@@ -11,7 +11,7 @@
 #include "tests/simt/machine/device.h"
 #include "tests/simt/machine/machine.h"
 
-extern "C" void weft_warpgroup_attend(weft::WarpgroupAttendArgs args);
+extern "C" void weft_warpgroup_attend(int shape, weft::WarpgroupAttendArgs args);
 extern "C" void weft_warpgroup_gemm(weft::WarpgroupGemmArgs args);
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
 
@@ -99,47 +99,49 @@ TEST_P(SimtWarpgroupGemm, IsTheProduct) {
 INSTANTIATE_TEST_SUITE_P(Shapes, SimtWarpgroupGemm,
                          testing::Values(GemmShape{64, 128, 128}, GemmShape{64, 128, 320}, GemmShape{70, 136, 72}));
 
-struct AttendShape {
-  int num_queries, n;
+struct AttendRun {
+  int shape, num_queries, n;
   bool causal;
 };
-class SimtWarpgroupAttend : public testing::TestWithParam<AttendShape> {};
+class SimtWarpgroupAttend : public testing::TestWithParam<AttendRun> {};
 
 // Against fp64. Products of the halves are exact; probabilities are rounded to 2^-8 of themselves.
 TEST_P(SimtWarpgroupAttend, IsSoftmaxOfProducts) {
-  const auto [num_queries, n, causal] = GetParam();
-  const int dim = 128;
+  const auto [index, num_queries, n, causal] = GetParam();
+  const AttendShape& shape = kAttendShapes[index];
+  const int dim_qk = shape.dim_qk, dim = shape.dim_vo;
   std::mt19937 random(20261127);
   std::normal_distribution<float> normal;
-  const auto matrix = [&](int rows) {
-    std::vector<unsigned short> bits(static_cast<size_t>(rows * dim));
+  const auto matrix = [&](int rows, int columns) {
+    std::vector<unsigned short> bits(static_cast<size_t>(rows * columns));
     for (unsigned short& b : bits) b = static_cast<unsigned short>(std::bit_cast<unsigned>(normal(random)) >> 16);
     return bits;
   };
   const auto value = [](unsigned short bits) {
     return static_cast<double>(std::bit_cast<float>(static_cast<unsigned>(bits) << 16));
   };
-  const auto q = matrix(num_queries), k = matrix(n), v = matrix(n);
+  const auto q = matrix(num_queries, dim_qk), k = matrix(n, dim_qk), v = matrix(n, dim);
   Memory memory;
-  const auto o = memory.make<float>("o", q.size()), lse = memory.make<float>("lse", static_cast<size_t>(num_queries));
-  WarpgroupAttendArgs args = {};
-  args.q.layout = panels_of(memory.make("q", q).data(), num_queries, dim, kAttendTile);
-  args.k.layout = panels_of(memory.make("k", k).data(), n, dim, kAttendTile);
-  args.v.layout = panels_of(memory.make("v", v).data(), n, dim, kAttendTile);
-  args.o = o.data(), args.lse = lse.data(), args.num_queries = num_queries, args.n = n, args.causal = causal;
-  args.sm_scale = 0.0883883f;
-  run_in_all_orders(memory, {.ctas = (num_queries + 127) / 128, .threads = 384, .shared_bytes = kWarpgroupAttendShared},
-                    [&] { weft_warpgroup_attend(args); });
+  const auto o = memory.make<float>("o", static_cast<size_t>(num_queries * dim)),
+             lse = memory.make<float>("lse", static_cast<size_t>(num_queries));
+  const WarpgroupAttendArgs args = args_of(
+      shape, {memory.make("q", q).data(), memory.make("k", k).data(), memory.make("v", v).data(), o.data(), lse.data()},
+      num_queries, n, causal);
+  run_in_all_orders(memory,
+                    {.ctas = ctas_of(shape, num_queries),
+                     .threads = shape.threads(),
+                     .shared_bytes = static_cast<size_t>(shape.shared_bytes())},
+                    [&, shape_of = index] { weft_warpgroup_attend(shape_of, args); });
   for (int i = 0; i < num_queries; ++i) {
-    std::vector<double> sum(dim), size(dim);
+    std::vector<double> sum(static_cast<size_t>(dim)), size(sum);
     double total = 0;
     for (int j = 0; j < n && (!causal || j <= i + n - num_queries); ++j) {
       double s = 0;
-      for (int d = 0; d < dim; ++d)
-        s += value(q[static_cast<size_t>(i * dim + d)]) * value(k[static_cast<size_t>(j * dim + d)]);
+      for (int d = 0; d < dim_qk; ++d)
+        s += value(q[static_cast<size_t>(i * dim_qk + d)]) * value(k[static_cast<size_t>(j * dim_qk + d)]);
       const double probability = std::exp(static_cast<double>(args.sm_scale) * s);
       total += probability;
-      for (size_t d = 0; d < dim; ++d) {
+      for (size_t d = 0; d < sum.size(); ++d) {
         const double term = probability * value(v[static_cast<size_t>(j * dim) + d]);
         sum[d] += term, size[d] += std::fabs(term);
       }
@@ -148,7 +150,7 @@ TEST_P(SimtWarpgroupAttend, IsSoftmaxOfProducts) {
       EXPECT_EQ(lse[static_cast<size_t>(i)], -INFINITY);
     else
       EXPECT_NEAR(lse[static_cast<size_t>(i)], std::log(total), 1e-5) << i;
-    for (size_t d = 0; d < dim; ++d) {
+    for (size_t d = 0; d < sum.size(); ++d) {
       const double expected = total == 0 ? 0 : sum[d] / total,
                    bound = total == 0 ? 0 : (std::ldexp(1.0, -8) + 1e-5) * size[d] / total;
       ASSERT_NEAR(o[static_cast<size_t>(i * dim) + d], expected, bound) << i << ", " << d;
@@ -156,8 +158,11 @@ TEST_P(SimtWarpgroupAttend, IsSoftmaxOfProducts) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, SimtWarpgroupAttend,
-                         testing::Values(AttendShape{128, 256, false}, AttendShape{200, 500, true},
-                                         AttendShape{130, 20, true}));
+                         testing::Values(AttendRun{0, 128, 256, false}, AttendRun{0, 200, 500, true},
+                                         AttendRun{0, 130, 20, true}, AttendRun{1, 192, 300, true},
+                                         AttendRun{2, 100, 260, false}, AttendRun{3, 128, 270, true},
+                                         AttendRun{4, 100, 230, true}, AttendRun{5, 100, 200, false},
+                                         AttendRun{6, 128, 170, true}));
 
 }  // namespace
 }  // namespace weft::simt

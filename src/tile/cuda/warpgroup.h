@@ -19,6 +19,7 @@ template <abi::MatrixTile kTile>
 struct PanelTile {
   u8* data;  // kTile.alignment()-aligned
 
+  WEFT_INLINE static constexpr u32 bytes() { return kTile.bytes(); }
   WEFT_INLINE u8* chunk(int row, int c) const { return data + kTile.chunk(row, c); }
   // Rows of the tile are rows of A, or columns of B: queries, keys. From row `row` on, elements k to k + 15.
   WEFT_INLINE auto rows(int row, int k) const { return ptx::matrix_descriptor<kTile, abi::Major::k>(data, row, k); }

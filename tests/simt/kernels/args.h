@@ -163,12 +163,36 @@ struct WarpgroupGemmArgs {
   int m, n, k;  // k is a multiple of 8
 };
 
-// Of tests/simt/kernels/warpgroup_attend.h.
-inline constexpr abi::MatrixTile kAttendTile = {128, 128, abi::Swizzle::bytes_128};
-inline constexpr int kWarpgroupAttendShared = 5 * kAttendTile.bytes() + 9 * 8;
+// Of tests/simt/kernels/warpgroup_attend.h: 64 queries for each of `groups` warpgroups times `keys`, a tile of two.
+struct AttendShape {
+  int dim_qk, dim_vo, groups, keys;
+
+  // In panels as wide as they may be.
+  static constexpr abi::MatrixTile tile_of(int rows, int dim) {
+    return {rows, dim,
+            dim % 64 == 0   ? abi::Swizzle::bytes_128
+            : dim % 32 == 0 ? abi::Swizzle::bytes_64
+                            : abi::Swizzle::bytes_32};
+  }
+  constexpr abi::MatrixTile queries() const { return tile_of(64 * groups, dim_qk); }
+  constexpr abi::MatrixTile keys_tile() const { return tile_of(keys, dim_qk); }
+  constexpr abi::MatrixTile values() const { return tile_of(keys, dim_vo); }
+  constexpr int rows() const { return 64 * groups; }
+  // Of a thread that multiplies: scores, probabilities, outputs, and what the compiler takes beside them. Of shapes with
+  // more than `most_registers` it makes code that waits for each product, and spills.
+  constexpr int registers() const { return keys / 2 + keys / 4 + dim_vo / 2 + 32; }
+  constexpr int most_registers() const { return groups == 2 ? 240 : 160; }
+  constexpr int threads() const { return 128 * (groups + 1); }
+  constexpr int tile_bytes() const { return queries().bytes() + 2 * (keys_tile().bytes() + values().bytes()); }
+  constexpr int shared_bytes() const { return tile_bytes() + 9 * 8; }
+};
+inline constexpr AttendShape kAttendShapes[] = {{128, 128, 2, 128}, {64, 64, 3, 128},   {80, 80, 3, 112},
+                                                {96, 96, 2, 128},   {192, 128, 2, 112}, {192, 192, 2, 96},
+                                                {256, 256, 2, 80}};
+inline constexpr int kNumAttendShapes = sizeof(kAttendShapes) / sizeof(AttendShape);
 struct WarpgroupAttendArgs {
-  abi::TensorMap q, k, v;  // [num_queries, 128], [n, 128] in boxes of kAttendTile: (64, rows, 2 panels)
-  float* o;                // [num_queries, 128]
+  abi::TensorMap q, k, v;  // [num_queries, dim_qk], [n, dim_qk], [n, dim_vo] in boxes of whole tiles
+  float* o;                // [num_queries, dim_vo]
   float* lse;              // [num_queries]
   int num_queries, n;
   bool causal;  // query i sees key j iff j <= i + n - num_queries

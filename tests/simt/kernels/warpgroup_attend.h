@@ -1,10 +1,11 @@
-// Attention of one head of 128 dims in bf16 by warpgroups: tiles of 128 queries, 64 for each of two warpgroups, times
-// tiles of 128 keys, which one warp of a third warpgroup loads two ahead. A warpgroup's scores of the next tile are
-// multiplied while it makes probabilities of this one, and the two take turns, so that one multiplies while the other
-// has its softmax:
+// Attention of one head in bf16 by warpgroups: tiles of queries, 64 for each warpgroup, times tiles of keys, which one
+// warp of another warpgroup loads two ahead. A warpgroup's scores of the next tile are multiplied while it makes
+// probabilities of this one, and warpgroups take turns, so that one multiplies while another has its softmax:
 //
 //   warpgroup 0   S1 | O0 . softmax 1 . . | S2 | O1 . softmax 2
 //   warpgroup 1   . softmax 0 | S1 | O0 . softmax 1 . . | S2 | O1
+//
+// Which tiles a head has room for, in registers and shared memory: kAttendShapes.
 #pragma once
 
 #include "tests/simt/kernels/args.h"
@@ -19,9 +20,15 @@
 
 namespace weft {
 
+template <int shape>
 class WarpgroupAttend {
-  static constexpr int kGroups = 2, kDim = 128, kKeys = kAttendTile.rows;
-  using Tile = tile::PanelTile<kAttendTile>;
+  static constexpr AttendShape kShape = kAttendShapes[shape];
+  static constexpr int kGroups = kShape.groups, kKeys = kShape.keys, kDimVo = kShape.dim_vo;
+  // Of each thread, of those that a CTA's threads begin with.
+  static constexpr int kOfLoader = kGroups == 2 ? 24 : 32, kOfOthers = kShape.most_registers();
+  static_assert(kShape.registers() <= kOfOthers && kShape.shared_bytes() <= 227 * 1024);
+  static constexpr abi::MatrixTile kQueries = kShape.queries(), kKeyTile = kShape.keys_tile(),
+                                   kValues = kShape.values();
   // What a stage or the queries wait for.
   struct Barriers {
     u64 queries, keys[2], values[2], no_keys[2], no_values[2];
@@ -29,31 +36,36 @@ class WarpgroupAttend {
 
  public:
   WEFT_INLINE explicit WarpgroupAttend(const WarpgroupAttendArgs& args)
-      : args_(args), first_(ptx::cta_index() * kAttendTile.rows), num_tiles_(tiles_of(args, first_)) {}
+      : args_(args), first_(ptx::cta_index() * kShape.rows()), num_tiles_(tiles_of(args, first_)) {}
 
   WEFT_INLINE void run() const {
     if (ptx::thread_index() == 0) init();
     ptx::cta_sync();
     if (ptx::warp() >= 4 * kGroups) {
-      ptx::decrease_registers<24>();
+      ptx::decrease_registers<kOfLoader>();
       if (ptx::thread_index() == 128 * kGroups) load();
     } else {
-      ptx::increase_registers<240>();
+      ptx::increase_registers<kOfOthers>();
       multiply(ptx::warp() / 4);
     }
   }
 
  private:
-  WEFT_INLINE static Tile tile_at(int i) { return {ptx::shared_memory() + i * kAttendTile.bytes()}; }
-  WEFT_INLINE static Tile queries() { return tile_at(0); }
-  WEFT_INLINE static Tile keys(int tile) { return tile_at(1 + tile % 2); }
-  WEFT_INLINE static Tile values(int tile) { return tile_at(3 + tile % 2); }
-  WEFT_INLINE static Barriers& barriers() { return *reinterpret_cast<Barriers*>(tile_at(5).data); }
+  WEFT_INLINE static tile::PanelTile<kQueries> queries() { return {ptx::shared_memory()}; }
+  WEFT_INLINE static tile::PanelTile<kKeyTile> keys(int tile) {
+    return {ptx::shared_memory() + kQueries.bytes() + tile % 2 * kKeyTile.bytes()};
+  }
+  WEFT_INLINE static tile::PanelTile<kValues> values(int tile) {
+    return {keys(0).data + 2 * kKeyTile.bytes() + tile % 2 * kValues.bytes()};
+  }
+  WEFT_INLINE static Barriers& barriers() {
+    return *reinterpret_cast<Barriers*>(ptx::shared_memory() + kShape.tile_bytes());
+  }
   WEFT_INLINE static u32 parity(int tile) { return static_cast<u32>(tile / 2 % 2); }
   WEFT_INLINE static int tiles_of(const WarpgroupAttendArgs& args, int first) {
     int end = args.n;
-    if (args.causal && first + kAttendTile.rows + args.n - args.num_queries < end)
-      end = first + kAttendTile.rows + args.n - args.num_queries;
+    const int reach = first + kShape.rows() + args.n - args.num_queries;
+    if (args.causal && reach < end) end = reach;
     return end > 0 ? (end + kKeys - 1) / kKeys : 0;
   }
 
@@ -73,8 +85,8 @@ class WarpgroupAttend {
   WEFT_INLINE void load() const {
     Barriers& all = barriers();
     const ptx::CachePolicy once = ptx::evict_first(), often = ptx::evict_last();
-    const auto load = [&](const Tile& to, const ptx::TensorMap& map, int row, u64* barrier, ptx::CachePolicy policy) {
-      ptx::mbarrier_arrive_expect(barrier, kAttendTile.bytes());
+    const auto load = [&](const auto& to, const ptx::TensorMap& map, int row, u64* barrier, ptx::CachePolicy policy) {
+      ptx::mbarrier_arrive_expect(barrier, to.bytes());
       ptx::tensor_load(to.data, map, {0, row, 0}, barrier, policy);
     };
     load(queries(), args_.q, first_, &all.queries, once);
@@ -87,7 +99,7 @@ class WarpgroupAttend {
   }
 
   using Scores = float[kKeys / 2];
-  using Outputs = float[kDim / 2];
+  using Outputs = float[kDimVo / 2];
   using Probabilities = u32[kKeys / 16][4];
 
   WEFT_INLINE void multiply(int group) const {
@@ -96,10 +108,10 @@ class WarpgroupAttend {
     const auto release = [&](u64* barrier) {
       if (is_first_thread) ptx::mbarrier_arrive(barrier);
     };
-    // Warpgroup 0 has the first turn.
-    const auto wait_for_turn = [&] { ptx::named_sync(1 + group, 128 * kGroups); };
-    const auto give_turn = [&] { ptx::named_arrive(2 - group, 128 * kGroups); };
-    if (group == 1) give_turn();
+    // Warpgroup 0 has the first turn; a turn is one warpgroup's to give, and the next one's to wait for.
+    const auto wait_for_turn = [&] { ptx::named_sync(1 + group, 256); };
+    const auto give_turn = [&] { ptx::named_arrive(1 + (group + 1) % kGroups, 256); };
+    if (group == kGroups - 1) give_turn();
 
     Scores s;
     Outputs o;
@@ -109,14 +121,14 @@ class WarpgroupAttend {
     bool shrinks = false;
     const auto multiply_keys = [&](int tile) {
       WEFT_UNROLL
-      for (int k = 0; k < kDim; k += 16)
+      for (int k = 0; k < kShape.dim_qk; k += 16)
         tile::multiply_async<bf16>(s, queries().rows(64 * group, k), keys(tile).rows(0, k), k > 0);
       ptx::wgmma_commit();
     };
     const auto multiply_values = [&](int tile) {
       if (shrinks && tile > 0) {
         WEFT_UNROLL
-        for (int r = 0; r < kDim / 2; ++r) o[r] *= shrink[0][r / 2 % 2];
+        for (int r = 0; r < kDimVo / 2; ++r) o[r] *= shrink[0][r / 2 % 2];
       }
       ptx::mbarrier_wait(&all.values[tile % 2], parity(tile));
       ptx::wgmma_fence(o, p);
@@ -191,9 +203,9 @@ class WarpgroupAttend {
       const float total = state.total(half), share = total == 0.f ? 0.f : 1.f / total;
       if (row >= args_.num_queries) continue;
       WEFT_UNROLL
-      for (int f = 0; f < kDim / 8; ++f) WEFT_UNROLL
+      for (int f = 0; f < kDimVo / 8; ++f) WEFT_UNROLL
       for (int e = 0; e < 2; ++e)
-        args_.o[row * kDim + 8 * f + tile::warpgroup_column(0) + e] =
+        args_.o[row * kDimVo + 8 * f + tile::warpgroup_column(0) + e] =
             total == 0.f ? 0.f : o[4 * f + 2 * half + e] * share;
       if (ptx::lane() % 4 == 0) args_.lse[row] = tile::lse_of(state.maximum[half], total, args_.sm_scale).value;
     }
@@ -205,6 +217,7 @@ class WarpgroupAttend {
 
 }  // namespace weft
 
-WEFT_KERNEL(384, 1) void weft_warpgroup_attend(WEFT_PARAM weft::WarpgroupAttendArgs args) {
-  weft::WarpgroupAttend(args).run();
-}
+// A kernel of its own for each shape: WEFT_WARPGROUP_ATTEND(0) is weft_warpgroup_attend_0.
+#define WEFT_WARPGROUP_ATTEND(i)                   \
+  WEFT_KERNEL(weft::kAttendShapes[i].threads(), 1) \
+  void weft_warpgroup_attend_##i(WEFT_PARAM weft::WarpgroupAttendArgs args) { weft::WarpgroupAttend<i>(args).run(); }
