@@ -49,10 +49,11 @@ struct MatrixTile {
   constexpr int offset(int row, int column) const {
     return column / panel_columns() * panel_bytes() + row * span() + column % panel_columns() * 2;
   }
-  // Bytes to the next panel, or, without a swizzle, to the next eight steps of k.
+  // Bytes to the next panel, or, of Major::mn without a swizzle, to the next eight steps of k. A swizzled panel has all
+  // 16 steps of Major::k: the hardware wants 16.
   constexpr int leading(Major major) const {
-    if (swizzle != Swizzle::none) return panel_bytes();
-    return major == Major::k ? panel_bytes() : alignment();
+    if (swizzle == Swizzle::none) return major == Major::k ? panel_bytes() : alignment();
+    return major == Major::mn ? panel_bytes() : 16;
   }
   // Bytes to the next eight rows; without a swizzle, to the next eight of m or n.
   constexpr int stride(Major major) const {

@@ -178,8 +178,8 @@ struct AttendShape {
   constexpr abi::MatrixTile keys_tile() const { return tile_of(keys, dim_qk); }
   constexpr abi::MatrixTile values() const { return tile_of(keys, dim_vo); }
   constexpr int rows() const { return 64 * groups; }
-  // Of a thread that multiplies: scores, probabilities, outputs, and what the compiler takes beside them. Of shapes with
-  // more than `most_registers` it makes code that waits for each product, and spills.
+  // Of a thread that multiplies: scores, probabilities, outputs, and what the compiler takes beside them. Of shapes
+  // with more than `most_registers` it makes code that waits for each product, and spills.
   constexpr int registers() const { return keys / 2 + keys / 4 + dim_vo / 2 + 32; }
   constexpr int most_registers() const { return groups == 2 ? 240 : 160; }
   constexpr int threads() const { return 128 * (groups + 1); }
