@@ -123,11 +123,13 @@ TEST_F(CardRows, OfADeepLinearNetworkStandBesideReads) {
   EXPECT_THROW(measure_decode_studies(options_, rows_), Error);
 }
 
-// A card whose launches do nothing takes as long for them as for reads: what is beyond these may be anything.
+// A card whose launches do nothing takes as long for them as for reads: what is beyond these may be anything. Its one
+// multiprocessor owns all columns of the residual, which leave no room beside eight rows of a feed-forward's input: that
+// stack is measured apart alone.
 TEST_F(CardRows, OfOtherStudiesHaveTheirForms) {
   driver().free_bytes = size_t{4} << 30;  // for both forms of a stack
   for (const auto& [study, rows] :
-       {std::pair("depth-size", 2 * 3), {"edges", 2 * 3}, {"attention-stack", 2 * 3}, {"glu-stack", 2 * 3}}) {
+       {std::pair("depth-size", 2 * 3), {"edges", 2 * 3}, {"attention-stack", 2 * 3}, {"glu-stack", 2}}) {
     Rows of_study;
     options_.study = study;
     measure_decode_studies(options_, of_study);
@@ -135,8 +137,9 @@ TEST_F(CardRows, OfOtherStudiesHaveTheirForms) {
     if (std::string(study) == "depth-size") {
       EXPECT_EQ(of_study.of("ring bf16 2048 x 32, 32 entries of 2 KB"), (List{"bandwidth GB/s", "time ms"}));
     } else if (std::string(study) != "edges") {
-      for (const char* form : {", apart", ", fused", ", fused + overlap"})
-        EXPECT_GE(of_study.of(form).size(), 2u) << study << form;
+      EXPECT_GE(of_study.of(", apart").size(), 2u) << study;
+      for (const char* form : {", fused", ", fused + overlap"})
+        EXPECT_EQ(of_study.of(form).empty(), std::string(study) == "glu-stack") << study << form;
     }
   }
   options_.study = "stacks";

@@ -399,8 +399,8 @@ TEST(Program, PlansTheStepOfAModel) {
   };
   const nlohmann::json plan = with({"--json"}).last();
   EXPECT_EQ(plan.at("workers"), 6);
-  EXPECT_EQ(plan.at("phases"), 6 * 5 + 1);
-  EXPECT_EQ(plan.at("joins"), 6 * 5);
+  EXPECT_EQ(plan.at("phases"), 9 * 5 + 1);
+  EXPECT_EQ(plan.at("joins"), 9 * 5);
   EXPECT_EQ(plan.at("period"), 1);
   EXPECT_GT(plan.at("weight_bytes"), 260000 * 4);
   const std::string text = with({}).out;
