@@ -52,13 +52,15 @@ inline abi::TensorLayout layout_of(void* data, int rows, int columns, const abi:
   return made;
 }
 
-// The same of a tile of several panels, which is one box: the third dimension counts panels.
-inline abi::TensorLayout panels_of(void* data, int rows, int columns, const abi::MatrixTile& tile) {
+// Matrices that follow each other; a box is a tile of one of them. The third dimension counts its panels.
+inline abi::TensorLayout panels_of(void* data, int matrices, int rows, int columns, const abi::MatrixTile& tile) {
   abi::TensorLayout made = layout_of(data, rows, columns, tile);
-  made.dims = 3, made.sizes[0] = static_cast<unsigned long long>(tile.panel_columns());
+  made.dims = 4, made.sizes[0] = static_cast<unsigned long long>(tile.panel_columns());
   made.sizes[2] = static_cast<unsigned long long>(columns / tile.panel_columns());
+  made.sizes[3] = static_cast<unsigned long long>(matrices);
   made.strides[2] = static_cast<unsigned long long>(tile.span());
-  made.box[0] = tile.panel_columns(), made.box[2] = tile.panels();
+  made.strides[3] = made.strides[1] * made.sizes[1];
+  made.box[0] = tile.panel_columns(), made.box[2] = tile.panels(), made.box[3] = 1;
   return made;
 }
 
@@ -66,16 +68,17 @@ struct AttendTensors {
   void *q, *k, *v;
   float *o, *lse;
 };
-// Of `rows` queries and n keys, in boxes of whole tiles.
-inline WarpgroupAttendArgs args_of(const AttendShape& shape, const AttendTensors& of, int rows, int n, bool causal) {
+// Of `rows` queries and n keys of each head.
+inline WarpgroupAttendArgs args_of(const AttendShape& shape, const AttendTensors& of, int heads, int rows, int n,
+                                   bool causal) {
   WarpgroupAttendArgs args = {};
-  args.q.layout = panels_of(of.q, rows, shape.dim_qk, shape.queries());
-  args.k.layout = panels_of(of.k, n, shape.dim_qk, shape.keys_tile());
-  args.v.layout = panels_of(of.v, n, shape.dim_vo, shape.values());
-  args.o = of.o, args.lse = of.lse, args.num_queries = rows, args.n = n, args.causal = causal, args.sm_scale = 0.125f;
+  args.q.layout = panels_of(of.q, heads, rows, shape.dim_qk, shape.queries());
+  args.k.layout = panels_of(of.k, heads, n, shape.dim_qk, shape.keys_tile());
+  args.v.layout = panels_of(of.v, heads, n, shape.dim_vo, shape.values());
+  args.o = of.o, args.lse = of.lse, args.num_heads = heads, args.num_queries = rows, args.n = n;
+  args.causal = causal, args.sm_scale = 0.125f;
   return args;
 }
-inline int ctas_of(const AttendShape& shape, int rows) { return (rows + shape.rows() - 1) / shape.rows(); }
 
 using enum abi::Swizzle;
 inline const BoxCase kBoxCases[] = {

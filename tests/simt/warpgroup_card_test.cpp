@@ -106,21 +106,20 @@ TEST_F(SimtHopper, AttentionByWarpgroupsIsNear) {
     for (const bool causal : {false, true}) {
       memory_ = {};
       const AttendShape& shape = kAttendShapes[i];
-      const int rows = causal ? 700 : 130, n = causal ? 900 : 512;
-      const auto q = memory_.make("q", halves(rows * shape.dim_qk, true, 2)),
-                 k = memory_.make("k", halves(n * shape.dim_qk, true, 2)),
-                 v = memory_.make("v", halves(n * shape.dim_vo, true, 2));
-      const auto o = memory_.make<float>("o", static_cast<size_t>(rows * (shape.dim_vo + 1)));
+      const int heads = causal ? 7 : 1, rows = causal ? 700 : 130, n = causal ? 900 : 512;
+      const auto q = memory_.make("q", halves(heads * rows * shape.dim_qk, true, 2)),
+                 k = memory_.make("k", halves(heads * n * shape.dim_qk, true, 2)),
+                 v = memory_.make("v", halves(heads * n * shape.dim_vo, true, 2));
+      const auto o = memory_.make<float>("o", static_cast<size_t>(heads * rows * (shape.dim_vo + 1)));
       compare(
           text::warpgroup + fmt::format("WEFT_WARPGROUP_ATTEND({})\n", i), fmt::format("weft_warpgroup_attend_{}", i),
           [&](const WarpgroupAttendArgs& args) { weft_warpgroup_attend(i, args); },
-          {.ctas = ctas_of(shape, rows),
-           .threads = shape.threads(),
-           .shared_bytes = static_cast<size_t>(shape.shared_bytes())},
+          {.ctas = 5, .threads = shape.threads(), .shared_bytes = static_cast<size_t>(shape.shared_bytes())},
           [&](const auto& at) {
             float* const out = at(o.data());
-            WarpgroupAttendArgs args = args_of(
-                shape, {at(q.data()), at(k.data()), at(v.data()), out, out + shape.dim_vo * rows}, rows, n, causal);
+            WarpgroupAttendArgs args =
+                args_of(shape, {at(q.data()), at(k.data()), at(v.data()), out, out + heads * shape.dim_vo * rows},
+                        heads, rows, n, causal);
             if (out != o.data()) encode({&args.q, &args.k, &args.v});
             return args;
           },

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/simt/boxes.h"
@@ -100,69 +101,71 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SimtWarpgroupGemm,
                          testing::Values(GemmShape{64, 128, 128}, GemmShape{64, 128, 320}, GemmShape{70, 136, 72}));
 
 struct AttendRun {
-  int shape, num_queries, n;
+  int shape, heads, num_queries, n;
   bool causal;
+  int ctas = 2;
 };
 class SimtWarpgroupAttend : public testing::TestWithParam<AttendRun> {};
 
 // Against fp64. Products of the halves are exact; probabilities are rounded to 2^-8 of themselves.
 TEST_P(SimtWarpgroupAttend, IsSoftmaxOfProducts) {
-  const auto [index, num_queries, n, causal] = GetParam();
-  const AttendShape& shape = kAttendShapes[index];
-  const int dim_qk = shape.dim_qk, dim = shape.dim_vo;
+  const AttendRun& test = GetParam();
+  const AttendShape& shape = kAttendShapes[test.shape];
+  const auto [dim_qk, dim] = std::pair(static_cast<size_t>(shape.dim_qk), static_cast<size_t>(shape.dim_vo));
+  const auto [rows, n] = std::pair(static_cast<size_t>(test.num_queries), static_cast<size_t>(test.n));
   std::mt19937 random(20261127);
   std::normal_distribution<float> normal;
-  const auto matrix = [&](int rows, int columns) {
-    std::vector<unsigned short> bits(static_cast<size_t>(rows * columns));
+  const auto matrices = [&](size_t rows_of_each, size_t columns) {
+    std::vector<unsigned short> bits(static_cast<size_t>(test.heads) * rows_of_each * columns);
     for (unsigned short& b : bits) b = static_cast<unsigned short>(std::bit_cast<unsigned>(normal(random)) >> 16);
     return bits;
   };
   const auto value = [](unsigned short bits) {
     return static_cast<double>(std::bit_cast<float>(static_cast<unsigned>(bits) << 16));
   };
-  const auto q = matrix(num_queries, dim_qk), k = matrix(n, dim_qk), v = matrix(n, dim);
+  const auto q = matrices(rows, dim_qk), k = matrices(n, dim_qk), v = matrices(n, dim);
   Memory memory;
-  const auto o = memory.make<float>("o", static_cast<size_t>(num_queries * dim)),
-             lse = memory.make<float>("lse", static_cast<size_t>(num_queries));
+  const size_t states = static_cast<size_t>(test.heads) * rows;
+  const auto o = memory.make<float>("o", states * dim), lse = memory.make<float>("lse", states);
   const WarpgroupAttendArgs args = args_of(
       shape, {memory.make("q", q).data(), memory.make("k", k).data(), memory.make("v", v).data(), o.data(), lse.data()},
-      num_queries, n, causal);
-  run_in_all_orders(memory,
-                    {.ctas = ctas_of(shape, num_queries),
-                     .threads = shape.threads(),
-                     .shared_bytes = static_cast<size_t>(shape.shared_bytes())},
-                    [&, shape_of = index] { weft_warpgroup_attend(shape_of, args); });
-  for (int i = 0; i < num_queries; ++i) {
-    std::vector<double> sum(static_cast<size_t>(dim)), size(sum);
+      test.heads, test.num_queries, test.n, test.causal);
+  run_in_all_orders(
+      memory,
+      {.ctas = test.ctas, .threads = shape.threads(), .shared_bytes = static_cast<size_t>(shape.shared_bytes())},
+      [&] { weft_warpgroup_attend(test.shape, args); });
+  for (size_t i = 0; i < states; ++i) {
+    const size_t head = i / rows;
+    const long reach = static_cast<long>(i % rows + n) - static_cast<long>(rows);
+    std::vector<double> sum(dim), size(dim);
     double total = 0;
-    for (int j = 0; j < n && (!causal || j <= i + n - num_queries); ++j) {
+    for (size_t j = 0; j < n && (!test.causal || static_cast<long>(j) <= reach); ++j) {
       double s = 0;
-      for (int d = 0; d < dim_qk; ++d)
-        s += value(q[static_cast<size_t>(i * dim_qk + d)]) * value(k[static_cast<size_t>(j * dim_qk + d)]);
+      for (size_t d = 0; d < dim_qk; ++d) s += value(q[i * dim_qk + d]) * value(k[(head * n + j) * dim_qk + d]);
       const double probability = std::exp(static_cast<double>(args.sm_scale) * s);
       total += probability;
-      for (size_t d = 0; d < sum.size(); ++d) {
-        const double term = probability * value(v[static_cast<size_t>(j * dim) + d]);
+      for (size_t d = 0; d < dim; ++d) {
+        const double term = probability * value(v[(head * n + j) * dim + d]);
         sum[d] += term, size[d] += std::fabs(term);
       }
     }
     if (total == 0)
-      EXPECT_EQ(lse[static_cast<size_t>(i)], -INFINITY);
+      EXPECT_EQ(lse[i], -INFINITY);
     else
-      EXPECT_NEAR(lse[static_cast<size_t>(i)], std::log(total), 1e-5) << i;
-    for (size_t d = 0; d < sum.size(); ++d) {
+      EXPECT_NEAR(lse[i], std::log(total), 1e-5) << i;
+    for (size_t d = 0; d < dim; ++d) {
       const double expected = total == 0 ? 0 : sum[d] / total,
                    bound = total == 0 ? 0 : (std::ldexp(1.0, -8) + 1e-5) * size[d] / total;
-      ASSERT_NEAR(o[static_cast<size_t>(i * dim) + d], expected, bound) << i << ", " << d;
+      ASSERT_NEAR(o[i * dim + d], expected, bound) << i << ", " << d;
     }
   }
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, SimtWarpgroupAttend,
-                         testing::Values(AttendRun{0, 128, 256, false}, AttendRun{0, 200, 500, true},
-                                         AttendRun{0, 130, 20, true}, AttendRun{1, 192, 300, true},
-                                         AttendRun{2, 100, 260, false}, AttendRun{3, 128, 270, true},
-                                         AttendRun{4, 100, 230, true}, AttendRun{5, 100, 200, false},
-                                         AttendRun{6, 128, 170, true}));
+                         testing::Values(AttendRun{0, 1, 128, 256, false}, AttendRun{0, 2, 200, 300, true, 1},
+                                         AttendRun{0, 1, 130, 20, true}, AttendRun{1, 3, 192, 300, true},
+                                         AttendRun{2, 1, 100, 260, false}, AttendRun{3, 1, 128, 270, true},
+                                         AttendRun{4, 1, 100, 230, true}, AttendRun{5, 1, 100, 200, false},
+                                         AttendRun{6, 2, 128, 170, true, 1}));
 
 }  // namespace
 }  // namespace weft::simt

@@ -58,8 +58,10 @@ WEFT_INLINE void pack_a(u32 (&a)[n / 8][4], const float (&d)[n]) {
 }
 
 // Where register r of a thread's part of a product lies.
-WEFT_INLINE int warpgroup_row(int r) { return ptx::thread_index() % 128 / 32 * 16 + ptx::lane() / 4 + r / 2 % 2 * 8; }
-WEFT_INLINE int warpgroup_column(int r) { return r / 4 * 8 + ptx::lane() % 4 * 2 + r % 2; }
+WEFT_INLINE int warpgroup_row(int thread, int r) { return thread % 128 / 32 * 16 + thread % 32 / 4 + r / 2 % 2 * 8; }
+WEFT_INLINE int warpgroup_column(int thread, int r) { return r / 4 * 8 + thread % 4 * 2 + r % 2; }
+WEFT_INLINE int warpgroup_row(int r) { return warpgroup_row(ptx::thread_index(), r); }
+WEFT_INLINE int warpgroup_column(int r) { return warpgroup_column(ptx::thread_index(), r); }
 #endif
 
 }  // namespace weft::tile

@@ -184,17 +184,17 @@ struct AttendShape {
   constexpr int most_registers() const { return groups == 2 ? 240 : 160; }
   constexpr int threads() const { return 128 * (groups + 1); }
   constexpr int tile_bytes() const { return queries().bytes() + 2 * (keys_tile().bytes() + values().bytes()); }
-  constexpr int shared_bytes() const { return tile_bytes() + 9 * 8; }
+  constexpr int shared_bytes() const { return tile_bytes() + 10 * 8; }
 };
 inline constexpr AttendShape kAttendShapes[] = {{128, 128, 2, 128}, {64, 64, 3, 128},   {80, 80, 3, 112},
                                                 {96, 96, 2, 128},   {192, 128, 2, 112}, {192, 192, 2, 96},
                                                 {256, 256, 2, 80}};
 inline constexpr int kNumAttendShapes = sizeof(kAttendShapes) / sizeof(AttendShape);
 struct WarpgroupAttendArgs {
-  abi::TensorMap q, k, v;  // [num_queries, dim_qk], [n, dim_qk], [n, dim_vo] in boxes of whole tiles
-  float* o;                // [num_queries, dim_vo]
-  float* lse;              // [num_queries]
-  int num_queries, n;
+  abi::TensorMap q, k, v;  // [heads][num_queries, dim_qk], [n, dim_qk], [n, dim_vo] in boxes of whole tiles of a head
+  float* o;                // [heads][num_queries, dim_vo]
+  float* lse;              // [heads][num_queries]
+  int num_heads, num_queries, n;
   bool causal;  // query i sees key j iff j <= i + n - num_queries
   float sm_scale;
 };

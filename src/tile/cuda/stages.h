@@ -1,0 +1,80 @@
+// Stages of shared memory between one thread that fills them by copies, far ahead, and warpgroups that multiply what is
+// there (from sm_90 on). Stages follow each other whatever is multiplied, over tiles and items: everybody walks them in
+// the same order.
+//
+//   if (thread == 0) { barriers.init(2);  ptx::fence_mbarrier_init(); }                  // two warpgroups empty them
+//   cta_sync();
+//   StageWalk<2> filled(barriers);                                                       // one thread
+//   tensor_load(tile(filled.stage()), map, at, filled.fill(bytes), policy);  filled.advance();
+//   StageWalk<2> walk(barriers);                                                         // each thread that multiplies
+//   walk.wait();  multiply_async(d, tile(walk.stage()), ...);  wgmma_commit();  wgmma_wait<0>(d);
+//   walk.release();  walk.advance();
+#pragma once
+
+#include "tile/cuda/ptx/barrier.h"
+#include "tile/cuda/ptx/mbarrier.h"
+#include "tile/cuda/ptx/thread.h"
+
+namespace weft::tile {
+
+#if WEFT_SM >= 90
+// In shared memory.
+template <int kStages>
+struct StageBarriers {
+  u64 full[kStages], empty[kStages];
+
+  // One thread; others use them behind fence_mbarrier_init() and a barrier. `warpgroups` release each stage.
+  WEFT_INLINE void init(int warpgroups) {
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_init(&full[i], 1);
+      ptx::mbarrier_init(&empty[i], static_cast<u32>(warpgroups));
+    }
+  }
+};
+
+template <int kStages>
+class StageWalk {
+ public:
+  WEFT_INLINE explicit StageWalk(StageBarriers<kStages>& barriers) : barriers_(barriers) {}
+  WEFT_INLINE int stage() const { return static_cast<int>(number_ % kStages); }
+
+  // Waits until the stage is empty. The barrier on which copies of so many bytes complete that fill it.
+  WEFT_INLINE u64* fill(u32 bytes) const {
+    ptx::mbarrier_wait(&barriers_.empty[stage()], parity() ^ 1);
+    ptx::mbarrier_arrive_expect(&barriers_.full[stage()], bytes);
+    return &barriers_.full[stage()];
+  }
+  // All threads of a warpgroup: until it is filled.
+  WEFT_INLINE void wait() const { ptx::mbarrier_wait(&barriers_.full[stage()], parity()); }
+  // The same, once they have waited for what they multiplied of it.
+  WEFT_INLINE void release() const {
+    if (ptx::opaque(ptx::thread_index()) % 128 == 0) ptx::mbarrier_arrive(&barriers_.empty[stage()]);
+  }
+  WEFT_INLINE void advance() { ++number_; }
+
+ private:
+  WEFT_INLINE u32 parity() const { return number_ / kStages % 2; }
+
+  StageBarriers<kStages>& barriers_;
+  u32 number_ = 0;  // of the stage, among all that are walked: one register, from which the rest follows
+};
+
+// Turns of the CTA's first kGroups warpgroups: what one does in its turn, the next one does when it has given it. The
+// first turn is warpgroup 0's. They take named barriers from kFirstBarrier on.
+template <int kGroups, int kFirstBarrier = 1>
+class Turns {
+ public:
+  // All threads of these warpgroups, once.
+  WEFT_INLINE static void begin() {
+    if (group() == kGroups - 1) give();
+  }
+  WEFT_INLINE static void wait() { ptx::named_sync(kFirstBarrier + group(), 256); }
+  WEFT_INLINE static void give() { ptx::named_arrive(kFirstBarrier + (group() + 1) % kGroups, 256); }
+
+ private:
+  // Found again each time, instead of taking registers.
+  WEFT_INLINE static int group() { return ptx::opaque(ptx::thread_index()) / 128; }
+};
+#endif
+
+}  // namespace weft::tile
