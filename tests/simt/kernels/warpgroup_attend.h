@@ -1,7 +1,7 @@
-// Attention in bf16 by warpgroups: tiles of queries of a head, 64 for each warpgroup, times tiles of keys, which one warp
-// of another warpgroup loads ahead, over all items of the CTA. A warpgroup's scores of the next tile are multiplied
-// while it makes probabilities of this one, and warpgroups take turns, so that one multiplies while another has its
-// softmax:
+// Attention in bf16 by warpgroups: tiles of queries of a head, 64 for each warpgroup, times tiles of keys, which one
+// warp of another warpgroup loads ahead, over all items of the CTA. A warpgroup's scores of the next tile are
+// multiplied while it makes probabilities of this one, and warpgroups take turns, so that one multiplies while another
+// has its softmax:
 //
 //   warpgroup 0   S1 | O0 . softmax 1 . . | S2 | O1 . softmax 2
 //   warpgroup 1   . softmax 0 | S1 | O0 . softmax 1 . . | S2 | O1
