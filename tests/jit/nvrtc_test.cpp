@@ -45,7 +45,9 @@ const std::vector<KernelsText>& texts() {
       {text::instructions},
       {.head = text::persistent, .is_of_sm_90a = true},
       // Of the forms of products the widest, with A in either place, and the one that scores of 128 dims take.
-      {text::warpgroup, "WEFT_WGMMA_FORM(8)\nWEFT_WGMMA_FORM(16)\nWEFT_WGMMA_FORM(27)\nWEFT_WARPGROUP_ATTEND(0)\n",
+      {text::warpgroup,
+       "WEFT_WGMMA_FORM(8)\nWEFT_WGMMA_FORM(16)\nWEFT_WGMMA_FORM(27)\nWEFT_WARPGROUP_ATTEND(0)\nWEFT_WARPGROUP_GATHER("
+       "1)\n",
        true}};
   return all;
 }

@@ -2,9 +2,11 @@
 // goes first. (Keys that are released before their wait are no fault: their stage is filled behind the release of
 // values, which come later.)
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,6 +26,7 @@ namespace {
 struct Broken {
   const char *name, *file, *from, *to;
   const char* says;  // in each order of threads
+  bool gathers = false;
 };
 const char* const kAttend = "tests/simt/kernels/warpgroup_attend.h";
 const char* const kStages = "tile/cuda/stages.h";
@@ -45,8 +48,8 @@ const Broken kBroken[] = {
     {"FullStageOfTheOtherParity", kStages, "&barriers_.full[stage()], parity())",
      "&barriers_.full[stage()], parity() ^ 1)", "multiplies A of 16 bytes"},
     {"NobodyHasTheFirstTurn", kAttend, "Turns::begin();", "", "wait in named_sync at "},
-    {"OneWarpgroupReleases", kAttend, "barriers().keys.init(kGroups);", "barriers().keys.init(1);",
-     "mbarrier at byte "},
+    {"OneWarpgroupReleases", kAttend, "barriers().keys.init(kGathers ? 128 : 1, kGroups);",
+     "barriers().keys.init(1, 1);", "mbarrier at byte "},
     {"EveryWarpReleases", kStages, "% 128 == 0) ptx::mbarrier_arrive", "% 32 == 0) ptx::mbarrier_arrive",
      "mbarrier at byte "},
     {"BytesOfHalfABox", kAttend, "walk.fill(to.bytes())", "walk.fill(to.bytes() / 2)", "and copies bring 32768"},
@@ -65,8 +68,17 @@ const Broken kBroken[] = {
      "writes registers of A of a product ("},
     {"OutputsScaledTooLate", kAttend, "ptx::wgmma_commit();\n    };\n    const auto release_values",
      "ptx::wgmma_commit();\n      o[0] *= 2;\n    };\n    const auto release_values", "accumulators of a product ("},
-    {"RegistersBeyondThoseGivenUp", kAttend, "kOfLoader = kGroups == 2 ? 24 : 32", "kOfLoader = 32",
-     "registers a thread more, of which"},
+    {"RegistersBeyondThoseGivenUp", kAttend, "ptx::decrease_registers<kOfLoader>();",
+     "ptx::decrease_registers<kOfLoader + 8>();", "registers a thread more, of which"},
+    {"NoneThatGathers", kAttend, "", "", "", true},
+    {"GatheredWithoutAFence", kStages, "ptx::fence_async_shared();", "",
+     "through the generic proxy, and no fence_async_shared() lies between", true},
+    {"GatheredInFlight", kAttend, "ptx::cp_async_wait<pending>();", "ptx::cp_async_wait<pending + 1>();",
+     "multiplies B of 16 bytes at byte ", true},
+    {"GatheredByOneWarpForAll", kAttend, "barriers().keys.init(kGathers ? 128 : 1, kGroups);",
+     "barriers().keys.init(kGathers ? 32 : 1, kGroups);", "mbarrier at byte ", true},
+    {"GatheredBehindTheLast", kAttend, "is_there ? args_.row_of_key[key] : 0", "args_.row_of_key[key]", "out of bounds",
+     true},
 };
 
 class BrokenWarpgroups : public testing::TestWithParam<Broken> {
@@ -81,14 +93,18 @@ class BrokenWarpgroups : public testing::TestWithParam<Broken> {
       return bits;
     };
     Memory memory;
-    const int heads = 2, rows = 128, keys = 384;
-    const WarpgroupAttendArgs args =
+    const int heads = 2, rows = 128, keys = 380;
+    WarpgroupAttendArgs args =
         args_of(kAttendShapes[0],
                 {memory.make("q", matrix(heads * rows)).data(), memory.make("k", matrix(heads * keys)).data(),
                  memory.make("v", matrix(heads * keys)).data(),
                  memory.make<float>("o", static_cast<size_t>(heads * rows * 128)).data(),
                  memory.make<float>("lse", static_cast<size_t>(heads * rows)).data()},
                 heads, rows, keys, false);
+    std::vector<int> row_of_key(static_cast<size_t>(keys));
+    std::iota(row_of_key.rbegin(), row_of_key.rend(), 0);
+    args.k_rows = args.k.layout.data, args.v_rows = args.v.layout.data;
+    args.row_of_key = memory.make("row of key", row_of_key).data();
     try {
       simt::run(memory,
                 {.threads = kAttendShapes[0].threads(),
@@ -109,11 +125,12 @@ TEST_P(BrokenWarpgroups, AreFound) {
   const bool is_broken = *broken.from != '\0';
   if (is_broken) break_kernels({broken.file, broken.from, broken.to});
   std::string error;
-  void* const module =
-      compile("#include \"tests/simt/kernels/warpgroup_attend.h\"\nWEFT_WARPGROUP_ATTEND(0)\n", text::warpgroup, error);
+  const char* const kernel = broken.gathers ? "WEFT_WARPGROUP_GATHER(0)" : "WEFT_WARPGROUP_ATTEND(0)";
+  void* const module = compile(fmt::format("#include \"{}\"\n{}\n", kAttend, kernel), text::warpgroup, error);
   break_kernels({});
   ASSERT_NE(module, nullptr) << error;
-  kernel_ = reinterpret_cast<void (*)(WarpgroupAttendArgs)>(dlsym(module, "weft_warpgroup_attend_0"));
+  kernel_ = reinterpret_cast<void (*)(WarpgroupAttendArgs)>(
+      dlsym(module, broken.gathers ? "weft_warpgroup_gather_0" : "weft_warpgroup_attend_0"));
   for (const Order order : {Order::up, Order::down, Order::random}) {
     const std::string found = run(order);
     EXPECT_EQ(found.empty(), !is_broken) << found;

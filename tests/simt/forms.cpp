@@ -15,15 +15,16 @@ void run_forms(int form, const weft::WgmmaFormArgs& args) {
   }
 }
 
-template <int i>
+template <int i, bool gathers>
 void run_shapes(int shape, const weft::WarpgroupAttendArgs& args) {
   if constexpr (i < weft::kNumAttendShapes) {
-    if (shape != i) return run_shapes<i + 1>(shape, args);
-    weft::WarpgroupAttend<i>(args).run();
+    if (shape != i) return run_shapes<i + 1, gathers>(shape, args);
+    weft::WarpgroupAttend<i, gathers>(args).run();
   }
 }
 
 }  // namespace
 
-extern "C" void weft_warpgroup_attend(int shape, weft::WarpgroupAttendArgs args) { run_shapes<0>(shape, args); }
+extern "C" void weft_warpgroup_attend(int shape, weft::WarpgroupAttendArgs args) { run_shapes<0, false>(shape, args); }
+extern "C" void weft_warpgroup_gather(int shape, weft::WarpgroupAttendArgs args) { run_shapes<0, true>(shape, args); }
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args) { run_forms<0>(form, args); }

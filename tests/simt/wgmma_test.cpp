@@ -1,8 +1,12 @@
 // Products of warpgroups have the right values, in every form.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -13,6 +17,7 @@
 #include "tests/simt/machine/machine.h"
 
 extern "C" void weft_warpgroup_attend(int shape, weft::WarpgroupAttendArgs args);
+extern "C" void weft_warpgroup_gather(int shape, weft::WarpgroupAttendArgs args);
 extern "C" void weft_warpgroup_gemm(weft::WarpgroupGemmArgs args);
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
 
@@ -166,6 +171,49 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SimtWarpgroupAttend,
                                          AttendRun{2, 1, 100, 260, false}, AttendRun{3, 1, 128, 270, true},
                                          AttendRun{4, 1, 100, 230, true}, AttendRun{5, 1, 100, 200, false},
                                          AttendRun{6, 2, 128, 170, true, 1}));
+
+// Keys and values that lie in another order, and are gathered: the same bits as boxes give of those in order.
+TEST(SimtWarpgroupGather, GivesTheBitsOfBoxes) {
+  std::mt19937 random(20261127);
+  for (const auto& [index, heads, rows, n] : {std::array{0, 2, 130, 300}, std::array{1, 1, 192, 200}}) {
+    const AttendShape& shape = kAttendShapes[index];
+    const auto matrices = [&](int rows_of_each, int columns) {
+      std::vector<unsigned short> bits(static_cast<size_t>(heads * rows_of_each * columns));
+      for (unsigned short& b : bits)
+        b = static_cast<unsigned short>(std::bit_cast<unsigned>(std::normal_distribution<float>()(random)) >> 16);
+      return bits;
+    };
+    std::vector<int> row_of_key(static_cast<size_t>(n));
+    std::iota(row_of_key.begin(), row_of_key.end(), 0);
+    std::shuffle(row_of_key.begin(), row_of_key.end(), random);
+    const auto scattered = [&](const std::vector<unsigned short>& from, int dim) {
+      std::vector<unsigned short> to(from.size());
+      for (int row = 0; row < heads * n; ++row) {
+        const int there = row / n * n + row_of_key[static_cast<size_t>(row % n)];
+        std::copy_n(from.begin() + row * dim, dim, to.begin() + there * dim);
+      }
+      return to;
+    };
+    const auto q = matrices(rows, shape.dim_qk), k = matrices(n, shape.dim_qk), v = matrices(n, shape.dim_vo);
+    Memory memory;
+    const auto o = memory.make<float>("o", static_cast<size_t>(heads * rows * shape.dim_vo)),
+               lse = memory.make<float>("lse", static_cast<size_t>(heads * rows));
+    WarpgroupAttendArgs args = args_of(
+        shape,
+        {memory.make("q", q).data(), memory.make("k", k).data(), memory.make("v", v).data(), o.data(), lse.data()},
+        heads, rows, n, true);
+    args.k_rows = memory.make("k rows", scattered(k, shape.dim_qk)).data();
+    args.v_rows = memory.make("v rows", scattered(v, shape.dim_vo)).data();
+    args.row_of_key = memory.make("row of key", row_of_key).data();
+    const Launch launch{
+        .ctas = 2, .threads = shape.threads(), .shared_bytes = static_cast<size_t>(shape.shared_bytes())};
+    simt::run(memory, launch, [&, of = index] { weft_warpgroup_attend(of, args); });
+    const std::vector<float> expected(o.begin(), o.end());
+    std::fill(o.begin(), o.end(), 0.f);
+    run_in_all_orders(memory, launch, [&, of = index] { weft_warpgroup_gather(of, args); });
+    EXPECT_EQ(std::memcmp(o.data(), expected.data(), expected.size() * sizeof(float)), 0) << index;
+  }
+}
 
 }  // namespace
 }  // namespace weft::simt

@@ -1,8 +1,8 @@
-// Stages of shared memory between one thread that fills them by copies, far ahead, and warpgroups that multiply what is
-// there (from sm_90 on). Stages follow each other whatever is multiplied, over tiles and items: everybody walks them in
-// the same order.
+// Stages of shared memory between one thread that fills them by copies, or several that store there themselves, far
+// ahead, and warpgroups that multiply what is there (from sm_90 on). Stages follow each other whatever is multiplied,
+// over tiles and items: everybody walks them in the same order.
 //
-//   if (thread == 0) { barriers.init(2);  ptx::fence_mbarrier_init(); }                  // two warpgroups empty them
+//   if (thread == 0) { barriers.init(1, 2);  ptx::fence_mbarrier_init(); }     // one thread fills, two warpgroups empty
 //   cta_sync();
 //   StageWalk<2> filled(barriers);                                                       // one thread
 //   tensor_load(tile(filled.stage()), map, at, filled.fill(bytes), policy);  filled.advance();
@@ -13,6 +13,7 @@
 
 #include "tile/cuda/ptx/barrier.h"
 #include "tile/cuda/ptx/mbarrier.h"
+#include "tile/cuda/ptx/proxy_fence.h"
 #include "tile/cuda/ptx/thread.h"
 
 namespace weft::tile {
@@ -23,10 +24,11 @@ template <int kStages>
 struct StageBarriers {
   u64 full[kStages], empty[kStages];
 
-  // One thread; others use them behind fence_mbarrier_init() and a barrier. `warpgroups` release each stage.
-  WEFT_INLINE void init(int warpgroups) {
+  // One thread; others use them behind fence_mbarrier_init() and a barrier. Threads that fill each stage, and
+  // warpgroups that release it.
+  WEFT_INLINE void init(int threads, int warpgroups) {
     for (int i = 0; i < kStages; ++i) {
-      ptx::mbarrier_init(&full[i], 1);
+      ptx::mbarrier_init(&full[i], static_cast<u32>(threads));
       ptx::mbarrier_init(&empty[i], static_cast<u32>(warpgroups));
     }
   }
@@ -38,9 +40,15 @@ class StageWalk {
   WEFT_INLINE explicit StageWalk(StageBarriers<kStages>& barriers) : barriers_(barriers) {}
   WEFT_INLINE int stage() const { return static_cast<int>(number_ % kStages); }
 
-  // Waits until the stage is empty. The barrier on which copies of so many bytes complete that fill it.
+  // Where threads fill it themselves: until it is empty, and, once what this thread stored is there, that it is.
+  WEFT_INLINE void wait_for_room() const { ptx::mbarrier_wait(&barriers_.empty[stage()], parity() ^ 1); }
+  WEFT_INLINE void filled() const {
+    ptx::fence_async_shared();
+    ptx::mbarrier_arrive(&barriers_.full[stage()]);
+  }
+  // Where copies fill it: waits until it is empty. The barrier on which copies of so many bytes complete that fill it.
   WEFT_INLINE u64* fill(u32 bytes) const {
-    ptx::mbarrier_wait(&barriers_.empty[stage()], parity() ^ 1);
+    wait_for_room();
     ptx::mbarrier_arrive_expect(&barriers_.full[stage()], bytes);
     return &barriers_.full[stage()];
   }

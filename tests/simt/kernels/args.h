@@ -194,6 +194,9 @@ struct WarpgroupAttendArgs {
   abi::TensorMap q, k, v;  // [heads][num_queries, dim_qk], [n, dim_qk], [n, dim_vo] in boxes of whole tiles of a head
   float* o;                // [heads][num_queries, dim_vo]
   float* lse;              // [heads][num_queries]
+  // Where keys and values are gathered: [heads][n, dim] each, and which row of its head's each key is.
+  const void *k_rows, *v_rows;
+  const int* row_of_key;
   int num_heads, num_queries, n;
   bool causal;  // query i sees key j iff j <= i + n - num_queries
   float sm_scale;

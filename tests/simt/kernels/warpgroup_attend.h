@@ -13,6 +13,7 @@
 #include "tests/simt/kernels/args.h"
 #include "tile/cuda/convert.h"
 #include "tile/cuda/ptx/barrier.h"
+#include "tile/cuda/ptx/cp_async.h"
 #include "tile/cuda/ptx/proxy_fence.h"
 #include "tile/cuda/ptx/registers.h"
 #include "tile/cuda/ptx/tensor_copy.h"
@@ -22,12 +23,15 @@
 
 namespace weft {
 
-template <int shape>
+template <int shape, bool kGathers>
 class WarpgroupAttend {
   static constexpr AttendShape kShape = kAttendShapes[shape];
   static constexpr int kGroups = kShape.groups, kKeys = kShape.keys, kDimVo = kShape.dim_vo;
   // Of each thread, of those that a CTA's threads begin with.
-  static constexpr int kOfLoader = kGroups == 2 ? 24 : 32, kOfOthers = kShape.most_registers();
+  static constexpr int kOfLoader = kGroups == 3 ? 32
+                                   : kGathers   ? 40
+                                                : 24,
+                       kOfOthers = kShape.most_registers() - (kGroups == 2 && kGathers ? 8 : 0);
   static_assert(kShape.registers() <= kOfOthers && kShape.shared_bytes() <= 227 * 1024);
   static constexpr abi::MatrixTile kQueries = kShape.queries(), kKeyTile = kShape.keys_tile(),
                                    kValues = kShape.values();
@@ -45,15 +49,18 @@ class WarpgroupAttend {
 
   WEFT_INLINE void run() const {
     if (ptx::thread_index() == 0) {
-      barriers().queries.init(kGroups);
-      barriers().keys.init(kGroups);
-      barriers().values.init(kGroups);
+      barriers().queries.init(1, kGroups);
+      barriers().keys.init(kGathers ? 128 : 1, kGroups);
+      barriers().values.init(kGathers ? 128 : 1, kGroups);
       ptx::fence_mbarrier_init();
     }
     ptx::cta_sync();
     if (ptx::warp() >= 4 * kGroups) {
       ptx::decrease_registers<kOfLoader>();
-      if (ptx::thread_index() == 128 * kGroups) load();
+      if constexpr (kGathers)
+        gather();
+      else if (ptx::thread_index() == 128 * kGroups)
+        load();
     } else {
       ptx::increase_registers<kOfOthers>();
       multiply();
@@ -85,7 +92,7 @@ class WarpgroupAttend {
     }
   }
 
-  // One thread.
+  // Boxes, by one thread.
   WEFT_INLINE void load() const {
     tile::StageWalk<1> of_queries(barriers().queries);
     tile::StageWalk<2> of_keys(barriers().keys), of_values(barriers().values);
@@ -106,6 +113,56 @@ class WarpgroupAttend {
         fill(of_values, values(of_values.stage()), args_.v, head, tile * kKeys, often);
       }
     });
+  }
+
+  // Rows from anywhere, by the threads of a warpgroup: what was fetched before is there when the next is on its way.
+  WEFT_INLINE void gather() const {
+    tile::StageWalk<1> of_queries(barriers().queries);
+    tile::StageWalk<2> of_keys(barriers().keys), of_values(barriers().values), keys_there = of_keys,
+                                                                               values_there = of_values;
+    const int thread = ptx::thread_index() - 128 * kGroups;
+    bool is_first = true;
+    for_each_item([&](const Item& item) {
+      if (item.num_tiles == 0) return;
+      const int head = head_of(item);
+      if (thread == 0)
+        ptx::tensor_load(queries().data, args_.q, {0, item.first, 0, head}, of_queries.fill(queries().bytes()),
+                         ptx::evict_first());
+      of_queries.advance();
+      WEFT_NO_UNROLL
+      for (int tile = 0; tile < item.num_tiles; ++tile) {
+        of_keys.wait_for_room();
+        fetch<kShape.dim_qk>(keys(of_keys.stage()), args_.k_rows, head, tile * kKeys, thread);
+        of_keys.advance();
+        if (!is_first) tell<1>(values_there);
+        is_first = false;
+        of_values.wait_for_room();
+        fetch<kDimVo>(values(of_values.stage()), args_.v_rows, head, tile * kKeys, thread);
+        of_values.advance();
+        tell<1>(keys_there);
+      }
+    });
+    if (!is_first) tell<0>(values_there);
+  }
+  // Of keys from `first` on; those that are not there become zeros.
+  template <int kDim, abi::MatrixTile kTile>
+  WEFT_INLINE void fetch(const tile::PanelTile<kTile>& to, const void* rows, int head, int first, int thread) const {
+    constexpr int kChunks = kDim / 8;
+    WEFT_NO_UNROLL
+    for (int i = thread; i < kKeys * kChunks; i += 128) {
+      const int key = first + i / kChunks, chunk = i % kChunks;
+      const bool is_there = key < args_.n;
+      const i64 row = static_cast<i64>(head) * args_.n + (is_there ? args_.row_of_key[key] : 0);
+      ptx::cp_async_16(to.chunk(i / kChunks, chunk), static_cast<const u16*>(rows) + row * kDim + 8 * chunk,
+                       is_there ? 16 : 0);
+    }
+    ptx::cp_async_commit();
+  }
+  template <int pending>
+  WEFT_INLINE static void tell(tile::StageWalk<2>& there) {
+    ptx::cp_async_wait<pending>();
+    there.filled();
+    there.advance();
   }
 
   using Scores = float[kKeys / 2];
@@ -236,7 +293,15 @@ class WarpgroupAttend {
 
 }  // namespace weft
 
-// A kernel of its own for each shape: WEFT_WARPGROUP_ATTEND(0) is weft_warpgroup_attend_0.
-#define WEFT_WARPGROUP_ATTEND(i)                   \
-  WEFT_KERNEL(weft::kAttendShapes[i].threads(), 1) \
-  void weft_warpgroup_attend_##i(WEFT_PARAM weft::WarpgroupAttendArgs args) { weft::WarpgroupAttend<i>(args).run(); }
+// A kernel of its own for each shape and loader: WEFT_WARPGROUP_ATTEND(0) is weft_warpgroup_attend_0, whose keys and
+// values are boxes; those of WEFT_WARPGROUP_GATHER(0) lie anywhere.
+#define WEFT_WARPGROUP_ATTEND(i)                                              \
+  WEFT_KERNEL(weft::kAttendShapes[i].threads(), 1)                            \
+  void weft_warpgroup_attend_##i(WEFT_PARAM weft::WarpgroupAttendArgs args) { \
+    weft::WarpgroupAttend<i, false>(args).run();                              \
+  }
+#define WEFT_WARPGROUP_GATHER(i)                                              \
+  WEFT_KERNEL(weft::kAttendShapes[i].threads(), 1)                            \
+  void weft_warpgroup_gather_##i(WEFT_PARAM weft::WarpgroupAttendArgs args) { \
+    weft::WarpgroupAttend<i, true>(args).run();                               \
+  }

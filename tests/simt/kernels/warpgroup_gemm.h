@@ -27,7 +27,7 @@ WEFT_KERNEL(160, 1) void weft_warpgroup_gemm(WEFT_PARAM weft::WarpgroupGemmArgs 
   const int tiles_n = (args.n + kGemmB.rows - 1) / kGemmB.rows, steps = (args.k + kGemmA.columns - 1) / kGemmA.columns;
   const int m0 = ptx::cta_index() / tiles_n * kGemmA.rows, n0 = ptx::cta_index() % tiles_n * kGemmB.rows;
   if (ptx::thread_index() == 0) {
-    tiles.barriers().init(1);
+    tiles.barriers().init(1, 1);
     ptx::fence_mbarrier_init();
   }
   ptx::cta_sync();
