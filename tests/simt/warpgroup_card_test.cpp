@@ -1,6 +1,9 @@
 // What the host machine believes of sm_90a's own instructions, asked of a card.
 #include <fmt/format.h>
 
+#include <numeric>
+#include <utility>
+
 #include "jit/cuda/tensor_map.h"
 #include "tests/simt/boxes.h"
 #include "tests/simt/card.h"
@@ -9,6 +12,7 @@
 extern "C" void weft_boxes(weft::BoxArgs args);
 extern "C" void weft_cluster(weft::PersistentArgs args);
 extern "C" void weft_warpgroup_attend(int shape, weft::WarpgroupAttendArgs args);
+extern "C" void weft_warpgroup_gather(int shape, weft::WarpgroupAttendArgs args);
 extern "C" void weft_warpgroup_gemm(weft::WarpgroupGemmArgs args);
 extern "C" void weft_wgmma_form(int form, weft::WgmmaFormArgs args);
 
@@ -103,23 +107,31 @@ TEST_F(SimtHopper, ProductsOfMatricesAreTheSame) {
 // Exponentials differ in their last bits, and with them probabilities' rounding: the outputs are near.
 TEST_F(SimtHopper, AttentionByWarpgroupsIsNear) {
   for (int i = 0; i < kNumAttendShapes; ++i)
-    for (const bool causal : {false, true}) {
+    for (const auto& [causal, gathers] : {std::pair{false, false}, {true, false}, {true, true}}) {
       memory_ = {};
       const AttendShape& shape = kAttendShapes[i];
-      const int heads = causal ? 7 : 1, rows = causal ? 700 : 130, n = causal ? 900 : 512;
+      const int heads = causal ? 3 : 1, rows = causal ? 300 : 130, n = causal ? 500 : 260;
       const auto q = memory_.make("q", halves(heads * rows * shape.dim_qk, true, 2)),
                  k = memory_.make("k", halves(heads * n * shape.dim_qk, true, 2)),
                  v = memory_.make("v", halves(heads * n * shape.dim_vo, true, 2));
       const auto o = memory_.make<float>("o", static_cast<size_t>(heads * rows * (shape.dim_vo + 1)));
+      std::vector<int> rows_of_keys(static_cast<size_t>(n));
+      std::iota(rows_of_keys.rbegin(), rows_of_keys.rend(), 0);
+      const auto row_of_key = memory_.make("row of key", rows_of_keys);
+      const char* const loader = gathers ? "gather" : "attend";
       compare(
-          text::warpgroup + fmt::format("WEFT_WARPGROUP_ATTEND({})\n", i), fmt::format("weft_warpgroup_attend_{}", i),
-          [&](const WarpgroupAttendArgs& args) { weft_warpgroup_attend(i, args); },
+          text::warpgroup + fmt::format("WEFT_WARPGROUP_{}({})\n", gathers ? "GATHER" : "ATTEND", i),
+          fmt::format("weft_warpgroup_{}_{}", loader, i),
+          [&, by_rows = gathers](const WarpgroupAttendArgs& args) {
+            by_rows ? weft_warpgroup_gather(i, args) : weft_warpgroup_attend(i, args);
+          },
           {.ctas = 5, .threads = shape.threads(), .shared_bytes = static_cast<size_t>(shape.shared_bytes())},
-          [&](const auto& at) {
+          [&, is_causal = causal](const auto& at) {
             float* const out = at(o.data());
             WarpgroupAttendArgs args =
                 args_of(shape, {at(q.data()), at(k.data()), at(v.data()), out, out + heads * shape.dim_vo * rows},
-                        heads, rows, n, causal);
+                        heads, rows, n, is_causal);
+            args.k_rows = at(k.data()), args.v_rows = at(v.data()), args.row_of_key = at(row_of_key.data());
             if (out != o.data()) encode({&args.q, &args.k, &args.v});
             return args;
           },

@@ -2,7 +2,7 @@
 // ahead, and warpgroups that multiply what is there (from sm_90 on). Stages follow each other whatever is multiplied,
 // over tiles and items: everybody walks them in the same order.
 //
-//   if (thread == 0) { barriers.init(1, 2);  ptx::fence_mbarrier_init(); }     // one thread fills, two warpgroups empty
+//   if (thread == 0) { barriers.init(1, 2);  ptx::fence_mbarrier_init(); }    // one thread fills, two warpgroups empty
 //   cta_sync();
 //   StageWalk<2> filled(barriers);                                                       // one thread
 //   tensor_load(tile(filled.stage()), map, at, filled.fill(bytes), policy);  filled.advance();

@@ -1,0 +1,69 @@
+// Kernels of sm_90a through the runtime of the host machine: arguments with tensor maps, and clusters.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "jit/cuda/tensor_map.h"
+#include "tests/simt/boxes.h"
+#include "tests/simt/host/host_machine.h"
+#include "tests/simt/kernels/args.h"
+#include "weft/device.h"
+
+namespace weft::text {
+extern const char* const warpgroup;
+}  // namespace weft::text
+
+namespace weft::simt {
+namespace {
+
+cuda::KernelText kernel_of(const char* symbol, int threads, int shared_bytes) {
+  return {.name = symbol,
+          .symbol = symbol,
+          .file = "tests/simt/kernels/warpgroup.h",
+          .head = text::warpgroup,
+          .threads = threads,
+          .shared_bytes = shared_bytes};
+}
+
+TEST(HostRuntime, LaunchesWithTensorMaps) {
+  testing::use_host_machine();
+  const cuda::Runtime& on = cuda::runtime();
+  const Device device = Device::cuda();
+  const BoxCase& test = kBoxCases[2];
+  Workspace from(device, test.tensor_bytes()), to(device, test.tensor_bytes()), shared(device, kMostBoxBytes);
+  auto* const words = static_cast<unsigned*>(from.data());
+  std::iota(words, words + test.tensor_bytes() / 4, 1u);
+  BoxArgs args = test.args(from.data(), to.data(), static_cast<unsigned*>(shared.data()));
+  for (abi::TensorMap* map : {&args.from, &args.to}) *map = cuda::tensor_map(on, device, map->layout, test.name);
+  const cuda::KernelText text = kernel_of("weft_boxes", 64, kMostBoxBytes + 8);
+  on.launch(on.load(device, text), text.grid(1), args, Stream());
+  // The first row of the box: 16-byte chunks in their place, as the line it lies in is the first.
+  const char* const row = static_cast<const char*>(from.data()) + 30 * 256 + 128;
+  EXPECT_EQ(std::memcmp(shared.data(), row, 128), 0);
+  EXPECT_EQ(std::memcmp(static_cast<const char*>(to.data()) + 5 * 256, row, 128), 0);
+}
+
+TEST(HostRuntime, LaunchesClusters) {
+  testing::use_host_machine();
+  testing::host_multiprocessors = 4;
+  const cuda::Runtime& on = cuda::runtime();
+  const Device device = Device::cuda();
+  Workspace x(device, 4 * 1024), y(device, 4 * 1024);
+  auto* const words = static_cast<unsigned*>(x.data());
+  std::iota(words, words + 1024, 1u);
+  const cuda::KernelText text = kernel_of("weft_cluster", 256, 2048);
+  cuda::Grid grid = text.grid(4);
+  grid.cluster = 2;
+  on.launch(on.load(device, text), grid, PersistentArgs{words, static_cast<unsigned*>(y.data()), nullptr, nullptr},
+            Stream());
+  const auto sum = [&](int cta, int i) { return words[256 * cta + 255 - i] * 31 + words[256 * (cta ^ 1) + 255 - i]; };
+  for (int cta = 0; cta < 4; ++cta)
+    for (int i = 0; i < 256; ++i)
+      ASSERT_EQ(static_cast<const unsigned*>(y.data())[256 * cta + i], sum(cta, i) + sum(cta ^ 1, i))
+          << cta << ", " << i;
+}
+
+}  // namespace
+}  // namespace weft::simt
