@@ -2,8 +2,12 @@
 #include "jit/cuda/tensor_map.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
 
 #include "support.h"
 #include "tests/device/cuda/fake_driver.h"
