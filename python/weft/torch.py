@@ -5,7 +5,8 @@
     attention.plan = kernel.plan(...)                      # the next step's; nothing is compiled anew
 
 Arguments that are written are named as such, shapes are known without running (fake tensors), and spmm and sddmm have
-gradients. Outside of these operators torch's tensors go into all of Weft's calls as any array does.
+gradients. They detach what they are given, as DLPack gives no other tensors away. Outside of them torch's tensors go
+into all of Weft's calls as any array does.
 """
 
 from __future__ import annotations
@@ -36,11 +37,6 @@ def _held(handle: int, kind: type) -> Any:
     if not isinstance(found, kind):
         raise RuntimeError(f"handle {handle} names no {kind.__name__} that is still there: keep the object that had it")
     return found
-
-
-def _bare(*tensors: Tensor) -> list[Tensor]:
-    """Without gradients, which operators have of their own: DLPack gives no others away."""
-    return [tensor.detach() for tensor in tensors]
 
 
 def _stream(x: Tensor) -> Any:
@@ -77,10 +73,10 @@ def run(handle: int, q: Tensor, k: Tensor, v: Optional[Tensor], sm_scale: Option
         scalars: Sequence[float], tensor_names: str, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """As Attention calls it; names are joined by commas."""
     held = _held(handle, Attention)
-    q, *kv = _bare(q, k) if v is None else _bare(q, k, v)
-    o, lse = held.kernel.run(held.plan, q, tuple(kv) if len(kv) == 2 else kv[0], return_lse=True, sm_scale=sm_scale,
+    q, k = q.detach(), k.detach()
+    o, lse = held.kernel.run(held.plan, q, k if v is None else (k, v.detach()), return_lse=True, sm_scale=sm_scale,
                              scalars=dict(zip(scalar_names.split(","), scalars)),
-                             tensors=dict(zip(tensor_names.split(","), _bare(*tensors))),
+                             tensors=dict(zip(tensor_names.split(","), [x.detach() for x in tensors])),
                              stream=_stream(q))
     return o, lse
 
@@ -107,8 +103,8 @@ class Pages(_Handle):
 @torch.library.custom_op("weft::append_paged_kv", mutates_args=("k_cache", "v_cache"))
 def append_paged_kv(handle: int, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor) -> None:
     held = _held(handle, Pages)
-    k, v, *cache = _bare(k, v, k_cache, v_cache)
-    _weft.append_paged_kv(k, v, held.append_indptr, held.pages, held.layout, tuple(cache), stream=_stream(k))
+    _weft.append_paged_kv(k.detach(), v.detach(), held.append_indptr, held.pages, held.layout,
+                          (k_cache.detach(), v_cache.detach()), stream=_stream(k))
 
 
 @append_paged_kv.register_fake
@@ -119,7 +115,7 @@ def _(handle: int, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor) -> No
 @torch.library.custom_op("weft::merge_states", mutates_args=())
 def merge_states(o: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
     """o [states, rows, heads, dim], lse [states, rows, heads] -> (o, lse) of one state a row."""
-    merged, merged_lse = _weft.merge_states(*_bare(o, lse), stream=_stream(o))
+    merged, merged_lse = _weft.merge_states(o.detach(), lse.detach(), stream=_stream(o))
     return merged, merged_lse
 
 
@@ -133,7 +129,7 @@ def _(o: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("weft::rms_norm", mutates_args=())
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    made: Tensor = _weft.rms_norm(*_bare(x, weight), eps, stream=_stream(x))
+    made: Tensor = _weft.rms_norm(x.detach(), weight.detach(), eps, stream=_stream(x))
     return made
 
 
@@ -145,7 +141,7 @@ def _(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 @torch.library.custom_op("weft::add_rms_norm", mutates_args=("residual",))
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
     """residual += x, in place; the norm of that."""
-    made: Tensor = _weft.add_rms_norm(*_bare(x, residual, weight), eps, stream=_stream(x))
+    made: Tensor = _weft.add_rms_norm(x.detach(), residual.detach(), weight.detach(), eps, stream=_stream(x))
     return made
 
 
@@ -156,7 +152,7 @@ def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @torch.library.custom_op("weft::silu_and_mul", mutates_args=())
 def silu_and_mul(gate: Tensor, up: Tensor) -> Tensor:
-    made: Tensor = _weft.silu_and_mul(*_bare(gate, up), stream=_stream(gate))
+    made: Tensor = _weft.silu_and_mul(gate.detach(), up.detach(), stream=_stream(gate))
     return made
 
 
@@ -167,7 +163,7 @@ def _(gate: Tensor, up: Tensor) -> Tensor:
 
 @torch.library.custom_op("weft::gelu_tanh_and_mul", mutates_args=())
 def gelu_tanh_and_mul(gate: Tensor, up: Tensor) -> Tensor:
-    made: Tensor = _weft.gelu_tanh_and_mul(*_bare(gate, up), stream=_stream(gate))
+    made: Tensor = _weft.gelu_tanh_and_mul(gate.detach(), up.detach(), stream=_stream(gate))
     return made
 
 
@@ -181,7 +177,7 @@ def apply_rope(x: Tensor, positions: Tensor, halves: bool = True, theta: float =
     """In place on x [rows, heads, dim]; positions int32 [rows]. Scaled forms: weft.apply_rope."""
     pairs = _weft.RopePairs.halves if halves else _weft.RopePairs.adjacent
     params = _weft.RopeParams(pairs=pairs, theta=theta, rotary_dim=rotary_dim)
-    _weft.apply_rope(*_bare(x, positions), params, stream=_stream(x))
+    _weft.apply_rope(x.detach(), positions.detach(), params, stream=_stream(x))
 
 
 @apply_rope.register_fake
@@ -192,7 +188,7 @@ def _(x: Tensor, positions: Tensor, halves: bool = True, theta: float = 10000.0,
 @torch.library.custom_op("weft::sample", mutates_args=())
 def sample(logits: Tensor, seeds: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,
            min_p: float = 0.0) -> Tensor:
-    """A token a row of logits [rows, vocab] fp32 on the CPU: int64 [rows], row i from a generator of seeds[i] (int64)."""
+    """A token a row of logits [rows, vocab] fp32 on the CPU: int64 [rows], row i drawn by seeds[i]."""
     params = _weft.SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     generators = [_weft.Generator(int(seed) & (2**64 - 1)) for seed in seeds]
     return torch.tensor(_weft.sample_rows(logits.detach(), [params] * len(generators), generators), dtype=torch.int64)
@@ -235,7 +231,7 @@ class Matrix(_Handle):
 
 @torch.library.custom_op("weft::spmm", mutates_args=())
 def spmm(handle: int, values: Tensor, b: Tensor) -> Tensor:
-    made: Tensor = _weft.sparse.spmm(_held(handle, Matrix).structure, *_bare(values, b))
+    made: Tensor = _weft.sparse.spmm(_held(handle, Matrix).structure, values.detach(), b.detach())
     return made
 
 
@@ -248,7 +244,8 @@ def _(handle: int, values: Tensor, b: Tensor) -> Tensor:
 def spmm_backward(handle: int, values: Tensor, b: Tensor, d_c: Tensor) -> tuple[Tensor, Tensor]:
     held = _held(handle, Matrix)
     d_values, d_b = values.new_empty(values.shape), b.new_empty(b.shape)
-    _weft.sparse.spmm_backward(held.structure, held.transposed, *_bare(values, b, d_c.contiguous()), d_values, d_b)
+    _weft.sparse.spmm_backward(held.structure, held.transposed, values.detach(), b.detach(),
+                               d_c.detach().contiguous(), d_values, d_b)
     return d_values, d_b
 
 
@@ -268,7 +265,7 @@ spmm.register_autograd(lambda ctx, d_c: (None, *spmm_backward(ctx.handle, *ctx.s
 
 @torch.library.custom_op("weft::sddmm", mutates_args=())
 def sddmm(handle: int, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    made: Tensor = _weft.sparse.sddmm(_held(handle, Matrix).structure, *_bare(values, x, y))
+    made: Tensor = _weft.sparse.sddmm(_held(handle, Matrix).structure, values.detach(), x.detach(), y.detach())
     return made
 
 
@@ -282,8 +279,8 @@ def sddmm_backward(handle: int, values: Tensor, x: Tensor, y: Tensor,
                    d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     held = _held(handle, Matrix)
     d_values, d_x, d_y = values.new_empty(values.shape), x.new_empty(x.shape), y.new_empty(y.shape)
-    _weft.sparse.sddmm_backward(held.structure, held.transposed, *_bare(values, x, y, d_out.contiguous()), d_values, d_x,
-                                d_y)
+    _weft.sparse.sddmm_backward(held.structure, held.transposed, values.detach(), x.detach(), y.detach(),
+                                d_out.detach().contiguous(), d_values, d_x, d_y)
     return d_values, d_x, d_y
 
 

@@ -69,7 +69,8 @@ class Errors(TestCase):
 
 def run(text, **environment):
     text = "import numpy as np, os, sys, threading, weft\nfrom support import Batch\n" + textwrap.dedent(text)
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120,
+    quiet = [sys.executable, "-W", "ignore::DeprecationWarning"]  # of forks, from Python 3.12 on
+    return subprocess.run([*quiet, "-c", text], capture_output=True, text=True, timeout=120,
                           cwd=os.path.dirname(os.path.abspath(__file__)), env={**os.environ, **environment})
 
 
