@@ -256,6 +256,32 @@ void define_levels(nb::module_& m) {
       "request at it or below it; parent -1: none; node_of_request -1: shares nothing. All int32.");
 }
 
+void define_prefix_tree(nb::module_& m) {
+  m.def(
+      "levels_from_prefix_tree",
+      [](int page_size, int64_t num_pages, const IntsLike& parent, const IntsLike& page_indptr,
+         const IntsLike& page_indices, const IntsLike& last_page_len, const IntsLike& node_of_request,
+         const IntsLike& qo_indptr) {
+        Arguments call;
+        PrefixTree tree;
+        tree.page_size = page_size;
+        tree.num_pages = num_pages;
+        tree.parent = call.ints("parent", parent);
+        tree.page_indptr = call.ints("page_indptr", page_indptr);
+        tree.page_indices = call.ints("page_indices", page_indices);
+        tree.last_page_len = call.ints("last_page_len", last_page_len);
+        tree.node_of_request = call.ints("node_of_request", node_of_request);
+        const std::span<const int32_t> rows = call.ints("qo_indptr", qo_indptr);
+        return std::make_shared<PySharedLevels>(
+            PySharedLevels{call.run([&] { return levels_from_prefix_tree(tree, rows); })});
+      },
+      nb::kw_only(), nb::arg("page_size"), nb::arg("num_pages"), nb::arg("parent"), nb::arg("page_indptr"),
+      nb::arg("page_indices"), nb::arg("last_page_len"), nb::arg("node_of_request"), nb::arg("qo_indptr"),
+      "A level for each step from the root, whether it pays or not. Node n holds the tokens that follow those of "
+      "parent[n] (-1: none; a parent comes before its children): pages page_indices[page_indptr[n]] to [n + 1], the "
+      "last of them with last_page_len[n] tokens. A request's keys are the path to its node. All int32.");
+}
+
 void define_merge(nb::module_& m) {
   m.def(
       "merge_states",
@@ -319,6 +345,7 @@ void define_kernels(nb::module_& m) {
   define_cache(m);
   define_kernel(m);
   define_levels(m);
+  define_prefix_tree(m);
   define_merge(m);
 }
 

@@ -220,15 +220,18 @@ struct PyInput {
   bool invariant = false;
 };
 
-PyTensorView run_forward(PyForwardPass& self, const std::vector<PyInput>& inputs) {
+PyTensorView run_forward(PyForwardPass& self, const std::vector<PyInput>& inputs, const std::optional<IntsLike>& parent,
+                         const std::optional<IntsLike>& num_pages, const std::optional<IntsLike>& node_of_input) {
   Arguments call;
+  const SharedPrefixes prefixes{call.ints("parent", parent), call.ints("num_pages", num_pages),
+                                call.ints("node_of_input", node_of_input)};
   std::vector<ForwardPass::Input> views;
   for (const PyInput& input : inputs)
     views.push_back({input.sequence, call.ints("tokens", input.tokens), input.logit_rows, input.invariant});
   call.hold(self.mutex);
   PyTensorView made;
   call.run([&] {
-    const TensorView logits = self.forward.run(views);
+    const TensorView logits = self.forward.run(views, prefixes);
     made.array = new_array(logits.shape(), logits.dtype(), Device::cpu());
     if (logits.size() > 0) std::memcpy(made.array.view.data(), logits.data(), static_cast<size_t>(logits.size()) * 4);
   });
@@ -352,9 +355,13 @@ void define_forward(nb::module_& m) {
       .def_prop_ro(
           "num_free_pages",
           [](PyForwardPass& self) { return with(self, [](ForwardPass& forward) { return forward.num_free_pages(); }); })
-      .def("run", &run_forward, nb::arg("inputs"),
+      .def("run", &run_forward, nb::arg("inputs"), nb::kw_only(), nb::arg("parent") = nb::none(),
+           nb::arg("num_pages") = nb::none(), nb::arg("node_of_input") = nb::none(),
            "Appends the tokens of a list of weft.Input and returns fp32 logits [rows, vocab], rows in the order of the "
-           "inputs, in memory of their own. Raises Error(context_full | invalid_token | invalid_argument), and changes "
+           "inputs, in memory of their own. parent, num_pages and node_of_input say, as those of levels_from_prefixes, "
+           "which "
+           "pages the inputs' sequences have in common; without them it is looked for. Raises Error(context_full | "
+           "invalid_token | invalid_argument), and changes "
            "nothing then.")
       .def_prop_ro("step_form", [](PyForwardPass& self) { return self.forward.step_form(); })
       .def_prop_ro("weight_bytes", [](PyForwardPass& self) { return self.forward.weight_bytes(); })

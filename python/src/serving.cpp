@@ -63,6 +63,27 @@ void define_updates(nb::module_& m) {
       .def_ro("prompt_tokens", &Update::prompt_tokens)
       .def_ro("cached_tokens", &Update::cached_tokens)
       .def_ro("output_tokens", &Update::output_tokens);
+  nb::class_<RunningRequest>(m, "RunningRequest")
+      .def_ro("id", &RunningRequest::id)
+      .def_ro("running", &RunningRequest::running)
+      .def_ro("prompt_tokens", &RunningRequest::prompt_tokens)
+      .def_ro("computed_tokens", &RunningRequest::computed_tokens)
+      .def_ro("output_tokens", &RunningRequest::output_tokens)
+      .def_ro("choices", &RunningRequest::choices)
+      .def_ro("age_s", &RunningRequest::age_s);
+  nb::class_<CachedPrefix>(m, "CachedPrefix")
+      .def_ro("depth", &CachedPrefix::depth)
+      .def_ro("tokens", &CachedPrefix::tokens)
+      .def_ro("users", &CachedPrefix::users);
+  nb::class_<EngineView>(m, "EngineView", "What runs in an engine, without a word of what was said.")
+      .def_ro("requests", &EngineView::requests)
+      .def_ro("prefixes", &EngineView::prefixes)
+      .def_ro("step_s", &EngineView::step_s);
+  nb::class_<Histogram>(m, "Histogram", "Seconds, in buckets whose upper ends grow by 2 from 1 ms.")
+      .def_ro("counts", &Histogram::counts)
+      .def_ro("count", &Histogram::count)
+      .def_ro("sum", &Histogram::sum)
+      .def_static("upper_end", &Histogram::upper_end, nb::arg("bucket"));
   nb::class_<EngineStats>(m, "EngineStats")
       .def_ro("requests_running", &EngineStats::requests_running)
       .def_ro("requests_waiting", &EngineStats::requests_waiting)
@@ -79,7 +100,11 @@ void define_updates(nb::module_& m) {
       .def_ro("requests_cancelled", &EngineStats::requests_cancelled)
       .def_ro("requests_failed", &EngineStats::requests_failed)
       .def_ro("requests_refused", &EngineStats::requests_refused)
-      .def_ro("preemptions", &EngineStats::preemptions);
+      .def_ro("preemptions", &EngineStats::preemptions)
+      .def_ro("time_to_first_token", &EngineStats::time_to_first_token)
+      .def_ro("token_gap", &EngineStats::token_gap)
+      .def_ro("queue", &EngineStats::queue)
+      .def_ro("step", &EngineStats::step);
 }
 
 // Everything that may wait for a step does so without the GIL, which the step's callbacks take.
@@ -175,10 +200,23 @@ void define_engine(nb::module_& m) {
            })
       .def_prop_ro("context", [](PyEngine& self) { return self.engine.context(); })
       .def_prop_ro("step_form", [](PyEngine& self) { return self.engine.step_form(); })
-      .def("stats", [](PyEngine& self) {
-        const WithoutGil free;
-        return self.engine.stats();
-      });
+      .def("stats",
+           [](PyEngine& self) {
+             const WithoutGil free;
+             return self.engine.stats();
+           })
+      .def("view",
+           [](PyEngine& self) {
+             const WithoutGil free;
+             return self.engine.view();
+           })
+      .def(
+          "check_queue",
+          [](PyEngine& self) {
+            const WithoutGil free;
+            self.engine.check_queue();
+          },
+          "Raises Error(queue_full) where submit would, whatever the request.");
 }
 
 }  // namespace

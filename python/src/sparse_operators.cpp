@@ -1,5 +1,6 @@
 // Ready operators of weft.sparse.
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/string.h>
 
 #include <array>
 #include <utility>
@@ -168,6 +169,31 @@ void define_relations(nb::module_& m) {
       "x [inputs, feat_in], w [offsets, feat_in, feat_out], out [outputs, feat_out].");
 }
 
+void define_tuning(nb::module_& m) {
+  nb::class_<Tuned>(m, "Tuned", "What a search has found, and what `auto` takes without one.")
+      .def_ro("choice", &Tuned::choice)
+      .def_ro("likely_choice", &Tuned::likely_choice)
+      .def_ro("seconds", &Tuned::seconds, "Of a call.")
+      .def_ro("likely_seconds", &Tuned::likely_seconds)
+      .def_ro("num_tried", &Tuned::num_tried)
+      .def_ro("num_left", &Tuned::num_left);
+  using Tune = Tuned (*)(const Structure&, int64_t, const TuneOptions&, Stream);
+  const auto define = [&](const char* name, Tune tune) {
+    m.def(
+        name,
+        [tune](const Structure& a, int64_t feat, double seconds, bool values_unchanged, const OptionalStream& stream) {
+          const WithoutGil free;
+          return tune(a, feat, {seconds, values_unchanged}, stream_of(stream));
+        },
+        nb::arg("a"), nb::arg("feat"), nb::kw_only(), nb::arg("seconds") = 45.0, nb::arg("values_unchanged") = false,
+        nb::arg("stream") = nb::none(),
+        "Searches formats and schedules in fp32 over rows of `feat` features, for so many seconds: calls over the "
+        "structure take the fastest from then on, in later processes, too. What is left, another call goes on with.");
+  };
+  define("tune_spmm", &tune_spmm);
+  define("tune_sddmm", &tune_sddmm);
+}
+
 void define_gradients(nb::module_& m) {
   m.def(
       "spmm_backward",
@@ -210,6 +236,7 @@ void define_sparse_operators(nb::module_& m) {
   define_products(m);
   define_blocks(m);
   define_relations(m);
+  define_tuning(m);
   define_gradients(m);
 }
 

@@ -142,6 +142,13 @@ class Kernel(TestCase):
         cache = (batch.k_pages, batch.v_pages)
         plain = kernel.run(kernel.plan(given), batch.q, cache)
         self.assert_close(kernel.run(kernel.plan(levels.apply(given)), batch.q, cache), plain)
+        tree = weft.levels_from_prefix_tree(
+            page_size=4, num_pages=batch.num_pages, parent=[-1] + [0] * 8, page_indptr=[0, *range(12, 45, 4)],
+            page_indices=[*shared[:12], *np.concatenate([shared[batch.page_indptr[r] + 12:batch.page_indptr[r + 1]]
+                                                         for r in range(8)])],
+            last_page_len=[4] * 9, node_of_request=list(range(1, 9)), qo_indptr=batch.qo_indptr)
+        self.assertEqual(tree.num_levels, 2)
+        self.assert_close(kernel.run(kernel.plan(tree.apply(given)), batch.q, cache), plain)
         # The same by hand: the state over the shared pages merged with the one over each request's own.
         first = weft.PageTableView(4, batch.num_pages, [0, 12], shared[:12], [4])
         own = np.concatenate([shared[batch.page_indptr[r] + 12:batch.page_indptr[r + 1]] for r in range(8)])

@@ -66,6 +66,13 @@ class Forward(TestCase):
         self.assertGreater(forward.num_free_pages, free)
         self.assert_refused("invalid_argument", "", forward.length, whole)
         self.assert_refused("invalid_token", "", forward.run, [weft.Input(step, [10**6])])
+        shared = [forward.fork(step, 4) for _ in range(2)]
+        inputs = [weft.Input(sequence, self.ids[:2]) for sequence in shared]
+        found = forward.run(inputs).numpy()
+        for sequence in shared:
+            forward.truncate(sequence, 4)
+        again = forward.run(inputs, parent=[], num_pages=[], node_of_input=[-1, -1]).numpy()  # nothing in common
+        self.assert_close(again, found, 1e-3)
         kept = logits.numpy().copy()
         forward.run([weft.Input(step, self.ids[:3])])
         self.assertTrue((kept == logits.numpy()).all())  # memory of its own
@@ -111,6 +118,9 @@ class Serving(TestCase):
         self.assertEqual(ends, [("length", 8)] * 3)
         self.assertEqual(len(set(texts.values())), 1)
         self.assertEqual(engine.stats().requests_finished, 3)
+        self.assertEqual(engine.stats().time_to_first_token.count, 3)
+        self.assertEqual(engine.view().requests, [])
+        engine.check_queue()
         self.assert_refused("invalid_argument", "prompt", engine.submit, weft.serve.Request(), on_update)
 
     def test_a_thread_that_runs_and_one_that_submits(self):

@@ -121,6 +121,12 @@ class Sparse(TestCase):
         self.assert_refused("invalid_shape", "b:", weft.sparse.spmm, self.structure, self.values, b[0])
         self.assert_refused("invalid_indptr", "indptr", weft.sparse.csr, 2, 2, [0, 2, 1], [0, 1])
 
+    def test_tuning(self):
+        tuned = weft.sparse.tune_spmm(self.structure, 8, seconds=0.01)
+        self.assertGreaterEqual(tuned.num_tried + tuned.num_left, 1)
+        b = normal(30, 8)
+        self.assert_close(weft.sparse.spmm(self.structure, self.values, b), self.dense @ b)
+
     def test_gradients(self):
         b, d_c = normal(30, 8), normal(20, 8)
         d_values, d_b = np.zeros_like(self.values), np.zeros_like(b)
