@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 python="${PYTHON:-/usr/bin/python3}"
 "$python" -m venv build/wheels/venv
 build/wheels/venv/bin/pip install --quiet --disable-pip-version-check build wheel
-build/wheels/venv/bin/python -m build --outdir build/wheels .
+build/wheels/venv/bin/python -m build --sdist --wheel --outdir build/wheels .
 for wheel in build/wheels/weft-*-linux_*.whl; do
   build/wheels/venv/bin/python -m wheel tags --remove --platform-tag "manylinux_2_36_$(uname -m)" "$wheel" >/dev/null
 done

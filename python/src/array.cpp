@@ -29,6 +29,7 @@ struct KnownType {
   PyTypeObject* type;
   Form form;
   bool takes_version;  // __dlpack__ has a parameter max_version
+  const DlExchange* exchange = nullptr;
   nb::object reference = {};
 
   bool is(const PyTypeObject* other) const {
@@ -54,10 +55,21 @@ bool is_of_numpy(PyTypeObject* type) {
   return false;
 }
 
+// Of the very type: what derives from it, as torch's fake tensors do, may have no memory at all.
+const DlExchange* exchange_of(PyTypeObject* type) {
+  const nb::object own = nb::handle(reinterpret_cast<PyObject*>(type)).attr("__dict__");
+  if (!nb::cast<bool>(own.attr("__contains__")("__dlpack_c_exchange_api__"))) return nullptr;
+  const nb::object capsule = own["__dlpack_c_exchange_api__"];
+  const auto* const exchange =
+      static_cast<const DlExchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  if (exchange == nullptr) PyErr_Clear();
+  return exchange != nullptr && exchange->version.major == 1 ? exchange : nullptr;
+}
+
 KnownType look_at(PyTypeObject* type, nb::handle object) {
   if (PyType_Check(object.ptr())) return {type, Form::none, false};  // a class has the methods of its objects
   if (PyObject_CheckBuffer(object.ptr()) && is_of_numpy(type)) return {type, Form::buffer, false};
-  if (nb::hasattr(object, "__dlpack__")) return {type, Form::dlpack, true};
+  if (nb::hasattr(object, "__dlpack__")) return {type, Form::dlpack, true, exchange_of(type)};
   if (PyObject_CheckBuffer(object.ptr())) return {type, Form::buffer, false};
   return {type, Form::none, false};
 }
@@ -224,10 +236,7 @@ constexpr const char* kCapsule = "dltensor";
 constexpr const char* kVersionedCapsule = "dltensor_versioned";
 
 template <class Managed>
-Array take(std::string_view name, nb::handle capsule, const char* called, const char* used) {
-  auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), called));
-  if (managed == nullptr) throw nb::python_error();
-  if (PyCapsule_SetName(capsule.ptr(), used) != 0) throw nb::python_error();
+Array owned(std::string_view name, Managed* managed) {
   Array array;
   array.owner = std::make_shared<ManagedOwner<Managed>>(managed);
   try {
@@ -237,6 +246,35 @@ Array take(std::string_view name, nb::handle capsule, const char* called, const 
   }
   if constexpr (requires { managed->flags; }) array.read_only = (managed->flags & kReadOnly) != 0;
   return array;
+}
+
+template <class Managed>
+Array take(std::string_view name, nb::handle capsule, const char* called, const char* used) {
+  auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), called));
+  if (managed == nullptr) throw nb::python_error();
+  if (PyCapsule_SetName(capsule.ptr(), used) != 0) throw nb::python_error();
+  return owned(name, managed);
+}
+
+// Whether __dlpack__ would refuse an array that the short way gives.
+bool needs_gradient(nb::handle object) {
+  static PyObject* const kName = PyUnicode_InternFromString("requires_grad");
+  const nb::object wanted = nb::steal(PyObject_GetAttr(object.ptr(), kName));
+  if (!wanted.is_valid()) PyErr_Clear();
+  return wanted.is_valid() && wanted.ptr() == Py_True;
+}
+
+// Memory of the host, which needs no stream; none where __dlpack__ has to be asked.
+std::optional<Array> from_exchange(std::string_view name, nb::handle object, const DlExchange& exchange) {
+  DlManagedVersioned* managed = nullptr;
+  if (needs_gradient(object)) return {};
+  if (exchange.managed_of(object.ptr(), &managed) != 0 || managed == nullptr) {
+    PyErr_Clear();
+    return {};
+  }
+  if (managed->dl_tensor.device.device_type != dlpack::kCuda) return owned(name, managed);
+  managed->deleter(managed);
+  return {};
 }
 
 nb::object call_dlpack(nb::handle object, bool with_version, const Stream& stream) {
@@ -250,6 +288,8 @@ nb::object call_dlpack(nb::handle object, bool with_version, const Stream& strea
 }
 
 Array from_dlpack_object(std::string_view name, nb::handle object, const Stream& stream) {
+  if (const DlExchange* const exchange = known(object).exchange)
+    if (const std::optional<Array> array = from_exchange(name, object, *exchange)) return *array;
   nb::object capsule;
   if (known(object).takes_version) {
     try {

@@ -42,4 +42,13 @@ struct DlManagedVersioned {
 };
 inline constexpr uint64_t kReadOnly = 1;
 
+// The beginning of what a type's capsule __dlpack_c_exchange_api__ points to: the same without a call of Python's.
+struct DlExchange {
+  DlVersion version = {};
+  void* previous = nullptr;
+  void* allocate = nullptr;
+  // 0 and a tensor that the caller owns, or an exception of Python's. Streams are the caller's concern.
+  int (*managed_of)(void* object, DlManagedVersioned** tensor) = nullptr;
+};
+
 }  // namespace weft::python
