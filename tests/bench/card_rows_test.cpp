@@ -124,8 +124,8 @@ TEST_F(CardRows, OfADeepLinearNetworkStandBesideReads) {
 }
 
 // A card whose launches do nothing takes as long for them as for reads: what is beyond these may be anything. Its one
-// multiprocessor owns all columns of the residual, which leave no room beside eight rows of a feed-forward's input: that
-// stack is measured apart alone.
+// multiprocessor owns all columns of the residual, which leave no room beside eight rows of a feed-forward's input:
+// that stack is measured apart alone.
 TEST_F(CardRows, OfOtherStudiesHaveTheirForms) {
   driver().free_bytes = size_t{4} << 30;  // for both forms of a stack
   for (const auto& [study, rows] :
