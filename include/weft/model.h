@@ -194,9 +194,10 @@ class ChatTemplate {
 
 // How a card runs a step.
 // layered    operation by operation, steps of few rows as a captured graph
-// fused      the whole step as one kernel, of 8 rows at most; inputs of more rows go through in steps of 8
-// automatic  ("auto") steps of up to 8 rows fused and all others layered, where the card has the kernel and room for
-//            both forms of the weights; else layered
+// fused      steps of up to 8 rows as one kernel, longer ones layered; an error where the card has no such kernel
+// automatic  ("auto") the same where the card has the kernel, but for rows that are better layered (those that share
+//            pages or are invariant); else layered
+// Weights lie once, whichever it is.
 // Which of them is faster depends on model and context (docs/kernels/decode.md), so fused steps are for who asks.
 enum class StepForm : uint8_t { automatic, layered, fused };
 std::string_view to_string(StepForm form);              // "auto", "layered", "fused"
@@ -278,7 +279,7 @@ class ForwardPass {
   // Whether ids alone come back from the device then, and not logits.
   bool finds_ids() const;
 
-  // How steps run, in words: "fused", "layered: required ...".
+  // How steps run, in words: "steps of up to 8 rows fused, ...", "layered: required ...".
   const std::string& step_form() const;
   size_t weight_bytes() const;  // read once for a token
   size_t kv_bytes_per_token() const;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "decode/fused/partition.h"
 #include "decode/layers.h"
 #include "decode/step_attention.h"
 #include "ops/sampling.h"
@@ -22,7 +21,6 @@ constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
 ForwardOptions checked(ForwardOptions options) {
   check(options.max_rows >= 1 && options.max_rows <= 1 << 20, ErrorCode::invalid_argument,
         "max_rows = {}; allowed are 1 to {}", options.max_rows, 1 << 20);
-  if (options.step == StepForm::fused) options.max_rows = std::min<int64_t>(options.max_rows, decode::fused::kMostRows);
   return options;
 }
 

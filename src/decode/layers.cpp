@@ -1,14 +1,13 @@
 #include "decode/layers.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "base/check.h"
+#include "decode/cuda/card_layers.h"
+#include "decode/fused/cuda/check_fused.h"
 #include "decode/fused/cuda/fused_layers.h"
 #include "decode/fused/partition.h"
 #include "decode/layer_by_layer.h"
-#include "decode/layers_by_rows.h"
 
 namespace weft::decode {
 namespace {
@@ -42,35 +41,19 @@ void ensure_weights(const Program& program, const ModelSources& sources) {
     }
 }
 
-std::unique_ptr<Layers> make_layered(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
-                                     const Sequences& sequences) {
-  Program program = make_program(config, parts_of(sources));
-  return std::make_unique<LayerByLayer>(std::move(program),
-                                        make_executor(config, std::move(sources), options, sequences));
-}
-
 }  // namespace
 
 MadeLayers make_layers(const ModelConfig& config, ModelSources sources, const ForwardOptions& options,
                        const Sequences& sequences) {
   ensure_weights(make_program(config, parts_of(sources)), sources);
-  if (options.step == StepForm::fused) return {fused::make_fused_layers(config, sources, options, sequences), "fused"};
-  if (options.step == StepForm::layered)
-    return {make_layered(config, std::move(sources), options, sequences), std::string(kLayeredAsAsked)};
-  if (const std::string why = fused::why_not_fused(config, sources, options); !why.empty())
-    return {make_layered(config, std::move(sources), options, sequences), "layered: " + why};
-  std::unique_ptr<Layers> layered = make_layered(config, sources, options, sequences);
-  if (const std::string why = fused::why_no_room(sources, options); !why.empty())
-    return {std::move(layered), "layered: " + why};
-  std::unique_ptr<Layers> few;
-  try {
-    few = fused::make_fused_layers(config, sources, options, sequences);
-  } catch (const Error& error) {                          // what is seen where weights are read, or memory is taken
-    if (error.code() == ErrorCode::device_failed) throw;  // layers would not run either
-    return {std::move(layered), "layered: " + fused::reason_of(error)};
-  }
-  return {std::make_unique<LayersByRows>(std::move(few), fused::kMostRows, std::move(layered)),
-          fmt::format("steps of up to {} rows fused, others layered", fused::kMostRows)};
+  if (options.device.kind == DeviceKind::cuda) return make_card_layers(config, sources, options, sequences);
+  std::string form(kLayeredAsAsked);
+  if (options.step == StepForm::fused) fused::check_fused(config, sources, options);
+  if (options.step == StepForm::automatic) form = "layered: " + fused::why_not_fused(config, sources, options);
+  Program program = make_program(config, parts_of(sources));
+  return {
+      std::make_unique<LayerByLayer>(std::move(program), make_executor(config, std::move(sources), options, sequences)),
+      std::move(form)};
 }
 
 }  // namespace weft::decode

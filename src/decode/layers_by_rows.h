@@ -1,4 +1,6 @@
 // Steps of few rows through one form of the layers, all others through another. Both write the same cache.
+//
+//   LayersByRows layers(std::move(fused), 8, std::move(layered), FewRows::where_better);
 #pragma once
 
 #include <memory>
@@ -7,10 +9,15 @@
 
 namespace weft::decode {
 
+// Rows that share pages or want the same bits beside any others are better layered, where sharing saves bytes and every
+// number of rows is cut alike. `always`: only the number of rows counts, and what wants the same bits goes to those of
+// few rows whatever it is, who may refuse it.
+enum class FewRows : uint8_t { where_better, always };
+
 class LayersByRows : public Layers {
  public:
-  LayersByRows(std::unique_ptr<Layers> few, int64_t most_few, std::unique_ptr<Layers> many)
-      : few_(std::move(few)), many_(std::move(many)), most_few_(most_few) {}
+  LayersByRows(std::unique_ptr<Layers> few, int64_t most_few, std::unique_ptr<Layers> many, FewRows when)
+      : few_(std::move(few)), many_(std::move(many)), most_few_(most_few), when_(when) {}
 
   void run(const Step& step, const StepOutput& output) override { of(step).run(step, output); }
   bool has_greedy() const override { return few_->has_greedy() && many_->has_greedy(); }
@@ -27,17 +34,18 @@ class LayersByRows : public Layers {
   const StepSeconds& seconds() const override { return last_->seconds(); }
 
  private:
-  // Rows that share pages or want the same bits beside any others go layered, where sharing saves bytes and every
-  // number of rows is cut alike.
   Layers& of(const Step& step) {
+    if (chosen_ == StepForm::layered) return *(last_ = many_.get());
+    const bool has_few = step.rows() <= most_few_;
     const bool is_few =
-        chosen_ != StepForm::layered && step.rows() <= most_few_ && !step.has_prefixes() && !step.invariant;
+        when_ == FewRows::always ? has_few || step.invariant : has_few && !step.has_prefixes() && !step.invariant;
     last_ = is_few ? few_.get() : many_.get();
     return *last_;
   }
 
   std::unique_ptr<Layers> few_, many_;
   int64_t most_few_;
+  FewRows when_;
   StepForm chosen_ = StepForm::automatic;
   Layers* last_ = few_.get();
 };

@@ -105,9 +105,16 @@ const PlanBounds* StepAttention::bounds_of(const Step& step) {
              .num_qo_heads = config_.num_qo_heads,
              .num_kv_heads = config_.num_kv_heads,
              .workers = static_cast<int>(std::min<int64_t>(most_workers(), step.rows() * most_items)),
-             .mode = options_.plan_mode,
-             .fixed_split_size = options_.fixed_split_size};
+             .mode = mode_of(step),
+             .fixed_split_size = split_of(step)};
   return &bounds_;
+}
+
+PlanMode StepAttention::mode_of(const Step& step) const {
+  return step.invariant ? PlanMode::fixed_split : options_.plan_mode;
+}
+int StepAttention::split_of(const Step& step) const {
+  return step.invariant ? ForwardPass::kInvariantSplit : options_.fixed_split_size;
 }
 
 PlanInput StepAttention::input_of(const Step& step) {
@@ -116,8 +123,8 @@ PlanInput StepAttention::input_of(const Step& step) {
   input.num_kv_heads = config_.num_kv_heads;
   input.qo_indptr = step.qo_indptr;
   input.pages = step.pages.get();
-  input.mode = step.invariant ? PlanMode::fixed_split : options_.plan_mode;
-  input.fixed_split_size = step.invariant ? ForwardPass::kInvariantSplit : options_.fixed_split_size;
+  input.mode = mode_of(step);
+  input.fixed_split_size = split_of(step);
   input.bounds = bounds_of(step);
   input.num_workers = workers_;
   input.borrow_page_ids = input.bounds == nullptr;  // few ids are one upload with their plan

@@ -58,6 +58,8 @@ class StepAttention {
   };
   int most_workers() const;
   PlanInput input_of(const Step& step);
+  PlanMode mode_of(const Step& step) const;
+  int split_of(const Step& step) const;  // tokens of a chunk, where the mode has such
   const PlanBounds* bounds_of(const Step& step);
   bool may_keep_plans(const Step& step, int64_t num_shares) const;
   static bool keep_plan(Kind& kind, const PlanInput& input);

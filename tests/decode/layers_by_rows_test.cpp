@@ -23,10 +23,23 @@ Step step_of(int rows) {
   return step;
 }
 
+TEST(LayersByRows, MayGiveAllStepsOfFewRowsToTheOnes) {
+  auto few = std::make_unique<Counted>(), many = std::make_unique<Counted>();
+  Counted &of_few = *few, &of_many = *many;
+  LayersByRows layers(std::move(few), 8, std::move(many), FewRows::always);
+  Step invariant = step_of(20), shared = step_of(2);
+  invariant.invariant = true;
+  shared.prefix_parents = {-1};
+  for (const Step& step : {step_of(8), invariant, shared}) layers.run(step, nullptr);
+  EXPECT_EQ(of_few.runs, 3);
+  layers.run(step_of(9), nullptr);
+  EXPECT_EQ(of_many.runs, 1);
+}
+
 TEST(LayersByRows, GivesStepsOfFewRowsToTheOnesAndOthersToTheOthers) {
   auto few = std::make_unique<Counted>(), many = std::make_unique<Counted>();
   Counted &of_few = *few, &of_many = *many;
-  LayersByRows layers(std::move(few), 8, std::move(many));
+  LayersByRows layers(std::move(few), 8, std::move(many), FewRows::where_better);
   const auto goes_to_few = [&](const Step& step) {
     const int few_before = of_few.runs, many_before = of_many.runs;
     layers.run(step, {});

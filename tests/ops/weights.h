@@ -36,6 +36,14 @@ struct Weights {
   }
 };
 
+inline std::vector<float> random_floats(int64_t n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& value : x) value = normal(random);
+  return x;
+}
+
 // The number by which files name the type.
 inline uint32_t file_type(WeightType type) {
   using testing::GgufWriter;

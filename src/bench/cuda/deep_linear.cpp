@@ -17,8 +17,8 @@
 #include "base/check.h"
 #include "bench/cuda/studies.h"
 #include "bench/random_weights.h"
-#include "decode/fused/cuda/tiled_weights.h"
 #include "device/cuda/memory.h"
+#include "ops/cuda/tiled_weights.h"
 
 namespace weft::bench {
 namespace {
@@ -113,11 +113,11 @@ class DeepLinearBench {
  private:
   // A whole number of tiles: a matrix of any size begins with one.
   static std::vector<char> random_tiles(WeightType type) {
-    const auto [cols, bytes] = decode::fused::tile_piece(type);
-    const int64_t rows = static_cast<int64_t>(kOwnWeights) / bytes * decode::fused::kBandRows;
+    const auto [cols, bytes] = ops::tile_piece(type);
+    const int64_t rows = static_cast<int64_t>(kOwnWeights) / bytes * ops::kBandRows;
     const decode::fused::MatrixForm form{.role = decode::WeightRole::down, .cols = cols, .parts = {{type, rows}}};
-    return decode::fused::pack_tiles(decode::fused::tile(form, cols), form.role,
-                                     {RandomWeights(type, 1).source(rows, cols)}, WorkerTeam::shared());
+    return ops::pack_tiles(decode::fused::tile(form, cols), to_string(form.role),
+                           std::vector{RandomWeights(type, 1).source(rows, cols)}, WorkerTeam::shared());
   }
   static uint32_t to_bits(float x) { return std::bit_cast<uint32_t>(x); }
 

@@ -14,6 +14,8 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/many_rows.h"
+#include "ops/cuda/tiled_linear.h"
+#include "ops/cuda/tiled_many.h"
 
 namespace weft::decode {
 namespace {
@@ -41,19 +43,20 @@ ops::CardRows rows_of(float* data, int64_t cols) { return {data, 1, cols, 0}; }
 // A norm is part of the product that reads it, sum and gate are part of their own.
 class CudaExecutor : public DeviceExecutor {
  public:
-  CudaExecutor(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
+  CudaExecutor(const ModelConfig& config, std::shared_ptr<const CardWeights> weights, const ForwardOptions& options,
                const Sequences& sequences, cuda::Card& card, cuda::OwnedStream stream)
       : DeviceExecutor(config, options, Stream::cuda(stream.get(), card.index()), sequences),
         card_(card),
         own_stream_(std::move(stream)),
-        weights_(load_weights(card, sources, team_of(options), options.on_load)),
+        weights_(std::move(weights)),
         upload_(card, attention_.num_kinds(), config.head_dim / 2),
         graphs_(card, own_stream_.get()) {
     if (const ops::Blas* blas = ops::find_blas().blas) many_rows_.emplace(*blas);
-    cuda::load_all(cuda::runtime(), stream_.device(), kernels(), team_of(options));
+    // With fused steps few are layered, and their kernels come with the first that needs each.
+    if (options.step != StepForm::fused) cuda::load_all(cuda::runtime(), stream_.device(), kernels(), team_of(options));
   }
 
-  size_t weight_bytes() const override { return weights_.bytes_per_token(); }
+  size_t weight_bytes() const override { return weights_->bytes_per_token(); }
 
   bool fuses(const Operation& operation, const Operation& next) const override {
     switch (next.kind) {
@@ -80,8 +83,9 @@ class CudaExecutor : public DeviceExecutor {
 
   void enqueue(const Step& step, const StepOutput& output, const std::function<void()>& walk) override {
     const auto wanted = static_cast<int64_t>(step.wanted.size());
-    graphs_.run({.rows = step.rows(), .wanted = wanted, .memory = memory_of(output)}, [&] {
+    graphs_.run({.rows = step.rows(), .wanted = wanted, .invariant = step.invariant, .memory = memory_of(output)}, [&] {
       rows_ = step.rows();
+      is_invariant_ = step.invariant;
       walk();
       if (wanted == 0) return;
       const auto copy = [&](void* to, const void* from, int64_t of_row) {
@@ -99,7 +103,7 @@ class CudaExecutor : public DeviceExecutor {
     const Operation& last = fused.back();
     switch (last.kind) {
       case OperationKind::embed:
-        return ops::embed(weights_.embedding, upload_.tokens(), rows_, last.scale, residual_, stream_);
+        return ops::embed(weights_->embedding, upload_.tokens(), rows_, last.scale, residual_, stream_);
       case OperationKind::project: return multiply_normed(fused);
       case OperationKind::append: return append(fused);
       case OperationKind::attend: return attend(last);
@@ -127,6 +131,7 @@ class CudaExecutor : public DeviceExecutor {
   std::vector<const void*> memory_of(const StepOutput& output) const {
     std::vector<const void*> memory{output.logits,  output.greedy,   logits_.data(),
                                     greedy_.data(), buffers_.data(), upload_.tokens()};
+    for (const void* used : tiled_many_.memory()) memory.push_back(used);
     for (size_t kind = 0; kind < attention_.num_kinds(); ++kind) memory.push_back(attention_.workspace(kind).data());
     return memory;
   }
@@ -193,21 +198,26 @@ class CudaExecutor : public DeviceExecutor {
 
   // That steps of one row and of many launch: no step waits for a compiler.
   std::vector<ops::KernelText> kernels() const {
-    std::vector<ops::KernelText> all{ops::embed_kernel(weights_.embedding.typed_rows[0].type), qkv_kernel()};
+    const CardMatrix& embedding = weights_->embedding;
+    std::vector<ops::KernelText> all{ops::widen_kernel(embedding, embedding.typed_rows[0]), qkv_kernel()};
     const auto add = [&](const CardMatrix& matrix, bool gated) {
       if (matrix.rows == 0) return;  // a stack of one part of layers has not all of them
-      const std::vector<ops::KernelText> some = ops::linear_kernels(matrix, gated);
+      std::vector<ops::KernelText> some = ops::linear_kernels(matrix, gated, is_exact_);
+      all.insert(all.end(), some.begin(), some.end());
+      if (!matrix.is_tiled()) return;
+      some = ops::TiledManyRows::kernels(matrix, is_exact_);
       all.insert(all.end(), some.begin(), some.end());
     };
-    add(weights_.head(), false);
-    for (const CardLayerWeights& layer : weights_.layers) {
+    add(weights_->head(), false);
+    for (const CardLayerWeights& layer : weights_->layers) {
       for (const CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.down}) add(*matrix, false);
       add(layer.gate_up, ops::can_gate(layer.gate_up));
     }
     if (many_rows_)  // makes fp32 of the weights
-      for (const CardLayerWeights& layer : weights_.layers)
+      for (const CardLayerWeights& layer : weights_->layers)
         for (const CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
-          for (const CardMatrix::TypedRows& typed : matrix->typed_rows) all.push_back(ops::embed_kernel(typed.type));
+          for (const CardMatrix::TypedRows& typed : matrix->typed_rows)
+            all.push_back(ops::widen_kernel(*matrix, typed));
     all.push_back(ops::norm_kernel());
     all.push_back(ops::greedy_kernel());
     return all;
@@ -218,8 +228,14 @@ class CudaExecutor : public DeviceExecutor {
     product.rows = rows_;
     product.ldx = matrix.cols;
     product.eps = config_.norm_eps;
-    if (many_rows_ && ops::ManyRows::takes(matrix, product))
-      many_rows_->multiply(matrix, product, options_.precision == Precision::exact, stream_);
+    product.exact = is_exact_;
+    product.invariant = is_invariant_;
+    const bool by_library = many_rows_ && ops::ManyRows::takes(matrix, product);
+    const bool by_tiles = ops::TiledManyRows::takes(matrix, product);
+    if (by_tiles && (rows_ <= ops::kMostTiledRows || is_invariant_ || !by_library))
+      tiled_many_.multiply(matrix, product, stream_);
+    else if (by_library)
+      many_rows_->multiply(matrix, product, stream_);
     else
       ops::linear(matrix, product, stream_);
   }
@@ -256,7 +272,8 @@ class CudaExecutor : public DeviceExecutor {
     const CardMatrix& matrix = matrix_of(*find(fused, OperationKind::project));
     const Gate gate = fused.back().gate;
     const int64_t half = config_.intermediate_size;
-    const bool is_for_many = many_rows_ && rows_ > ops::kFewRows;
+    const bool is_for_many =
+        matrix.is_tiled() ? rows_ > ops::kMostOfTiledLinear || is_invariant_ : many_rows_ && rows_ > ops::kFewRows;
     if (ops::can_gate(matrix) && !is_for_many)
       return multiply(matrix, {.x = residual_, .y = gated_, .ldy = half, .norm = norm, .gate = gate});
     multiply(matrix, {.x = residual_, .y = both_, .ldy = 2 * half, .norm = norm});
@@ -270,11 +287,11 @@ class CudaExecutor : public DeviceExecutor {
   }
 
   const CardMatrix& matrix_of(const Operation& product) const {
-    return decode::matrix_of(weights_, product.weights[0].role, product.layer);
+    return decode::matrix_of(*weights_, product.weights[0].role, product.layer);
   }
   // Null where there is no such operation.
   const float* vector_of(const Operation* operation, size_t index = 0) const {
-    return operation == nullptr ? nullptr : weights_.vector(operation->weights[index].role, operation->layer);
+    return operation == nullptr ? nullptr : weights_->vector(operation->weights[index].role, operation->layer);
   }
 
   void make_buffers(const Step& step) {
@@ -309,13 +326,16 @@ class CudaExecutor : public DeviceExecutor {
 
   cuda::Card& card_;
   cuda::OwnedStream own_stream_;
-  CardWeights weights_;
+  const bool is_exact_ = options_.precision == Precision::exact;
+  std::shared_ptr<const CardWeights> weights_;
   StepUpload upload_;
   StepGraphs graphs_;
+  ops::TiledManyRows tiled_many_;
   std::optional<ops::ManyRows> many_rows_;  // where cuBLASLt is
   Workspace logits_;
   ops::GreedyRows greedy_;  // of as many rows
   int64_t rows_ = 0;        // of the step that go on
+  bool is_invariant_ = false;
 
   // Of a step, all fp32 but the queries: [rows, ...]
   Workspace buffers_;
@@ -326,11 +346,10 @@ class CudaExecutor : public DeviceExecutor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cuda_executor(const ModelConfig& config, const ModelSources& sources,
+std::unique_ptr<Executor> make_cuda_executor(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
                                              const ForwardOptions& options, const Sequences& sequences) {
-  cuda::require_card(options.device, "device");
   cuda::Card& card = cuda::Card::at(options.device.index);
-  return std::make_unique<CudaExecutor>(config, sources, options, sequences, card, cuda::make_stream(card));
+  return std::make_unique<CudaExecutor>(config, std::move(weights), options, sequences, card, cuda::make_stream(card));
 }
 
 }  // namespace weft::decode

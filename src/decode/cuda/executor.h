@@ -2,12 +2,15 @@
 // come back.
 #pragma once
 
+#include <memory>
+
+#include "decode/cuda/weights.h"
 #include "decode/executor.h"
 
 namespace weft::decode {
 
-// Throws Error(unsupported | invalid_device) where there is no such card.
-std::unique_ptr<Executor> make_cuda_executor(const ModelConfig& config, const ModelSources& sources,
+// On the card of the weights.
+std::unique_ptr<Executor> make_cuda_executor(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
                                              const ForwardOptions& options, const Sequences& sequences);
 
 }  // namespace weft::decode

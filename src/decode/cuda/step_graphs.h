@@ -17,6 +17,7 @@ class StepGraphs {
   // What the kernels of a step and their arguments follow from.
   struct Form {
     int64_t rows = 0, wanted = 0;
+    bool invariant = false;
     std::vector<const void*> memory = {};
     friend bool operator==(const Form&, const Form&) = default;
   };

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decode/executor.h"
+#include "device/cuda/card.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
 
@@ -42,10 +44,31 @@ void load_vectors(cuda::Card& card, const ModelSources& sources, CardWeights& we
   for (const auto& [to, at] : places) *to = static_cast<const float*>(weights.vectors.data()) + at;
 }
 
-int64_t weights_of(const Sources& sources) {
-  int64_t count = 0;
-  for (const ops::WeightSource& source : sources) count += source.rows * source.cols;
-  return count;
+struct Place {
+  ops::CardMatrix* to;
+  const Sources* from;
+  WeightRole role;
+  int layer;
+};
+std::vector<Place> places_of(CardWeights& weights, const ModelSources& sources) {
+  std::vector<Place> places{{&weights.embedding, &sources.embedding, WeightRole::embedding, -1}};
+  if (!sources.own_head.empty()) places.push_back({&weights.own_head, &sources.own_head, WeightRole::head, -1});
+  for (size_t i = 0; i < sources.layers.size(); ++i) {
+    const LayerSources& from = sources.layers[i];
+    CardLayerWeights& to = weights.layers[i];
+    const int layer = static_cast<int>(i);
+    places.insert(places.end(), {{&to.qkv, &from.qkv, WeightRole::qkv, layer},
+                                 {&to.output, &from.output, WeightRole::output, layer},
+                                 {&to.gate_up, &from.gate_up, WeightRole::gate_up, layer},
+                                 {&to.down, &from.down, WeightRole::down, layer}});
+  }
+  std::erase_if(places, [](const Place& place) { return place.from->empty(); });  // of a stack of one part of layers
+  return places;
+}
+
+int64_t bytes_in_memory(const ops::CardMatrix& matrix) {
+  constexpr int64_t kAlignment = 256;
+  return (matrix.bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 }  // namespace
@@ -58,36 +81,43 @@ const float* CardWeights::vector(WeightRole role, int layer) const {
 }
 
 size_t CardWeights::bytes_per_token() const {
-  size_t bytes = head().memory.bytes() + vectors.bytes();
+  int64_t bytes = head().bytes;
   for (const CardLayerWeights& layer : layers)
     for (const ops::CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
-      bytes += matrix->memory.bytes();
-  return bytes;
+      bytes += matrix->bytes;
+  return static_cast<size_t>(bytes) + vectors.bytes();
 }
 
-CardWeights load_weights(cuda::Card& card, const ModelSources& sources, WorkerTeam& team,
-                         const std::function<void(double)>& on_load) {
-  CardWeights weights;
+std::string CardWeights::not_finite() const {
+  for (const CardLayerWeights& layer : layers)
+    for (const ops::CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
+      if (!matrix->not_finite.empty()) return matrix->not_finite;
+  return own_head.not_finite.empty() ? embedding.not_finite : own_head.not_finite;
+}
+
+std::shared_ptr<const CardWeights> load_weights(const ModelSources& sources, const ForwardOptions& options,
+                                                const TilesOf& tiles_of) {
+  const Device device = options.device;
+  cuda::require_card(device, "device");
+  const auto made = std::make_shared<CardWeights>();
+  CardWeights& weights = *made;
   weights.layers.resize(sources.layers.size());
-  load_vectors(card, sources, weights);
-  std::vector<std::pair<ops::CardMatrix*, const Sources*>> matrices{{&weights.embedding, &sources.embedding}};
-  if (!sources.own_head.empty()) matrices.emplace_back(&weights.own_head, &sources.own_head);
-  for (size_t i = 0; i < sources.layers.size(); ++i) {
-    const LayerSources& from = sources.layers[i];
-    CardLayerWeights& to = weights.layers[i];
-    matrices.insert(
-        matrices.end(),
-        {{&to.qkv, &from.qkv}, {&to.output, &from.output}, {&to.gate_up, &from.gate_up}, {&to.down, &from.down}});
-  }
-  std::erase_if(matrices, [](const auto& matrix) { return matrix.second->empty(); });
+  load_vectors(cuda::Card::at(device.index), sources, weights);
+  const std::vector<Place> places = places_of(weights, sources);
   int64_t total = 0, done = 0;
-  for (const auto& [to, from] : matrices) total += weights_of(*from);
-  for (const auto& [to, from] : matrices) {
-    *to = ops::load_matrix(card, *from, team);
-    done += weights_of(*from);
-    if (on_load) on_load(static_cast<double>(done) / static_cast<double>(total));
+  for (const Place& place : places) {
+    const ops::TiledMatrix* tiles = tiles_of ? tiles_of(place.role, place.layer) : nullptr;
+    *place.to = tiles != nullptr ? ops::form_matrix(device, to_string(place.role), *place.from, *tiles)
+                                 : ops::form_matrix(device, to_string(place.role), *place.from);
+    total += bytes_in_memory(*place.to);
   }
-  return weights;
+  weights.matrices = Workspace(device, static_cast<size_t>(total));
+  for (const Place& place : places) {
+    ops::load(*place.to, static_cast<char*>(weights.matrices.data()) + done, *place.from, team_of(options));
+    done += bytes_in_memory(*place.to);
+    if (options.on_load) options.on_load(static_cast<double>(done) / static_cast<double>(total));
+  }
+  return made;
 }
 
 }  // namespace weft::decode

@@ -1,6 +1,9 @@
 #include "ops/cuda/kernels.h"
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "ops/cuda/tiled_weights.h"
 
 namespace weft {
 namespace text {
@@ -8,6 +11,8 @@ extern const char* const ops_elementwise;
 extern const char* const ops_append;
 extern const char* const ops_greedy;
 extern const char* const ops_linear;
+extern const char* const ops_tiled_linear;
+extern const char* const ops_tiled_many;
 }  // namespace text
 
 namespace ops {
@@ -72,6 +77,15 @@ KernelText of_caches(const std::string& symbol, std::string instance, int shared
           .threads = kThreads,
           .shared_bytes = shared_bytes};
 }
+KernelText of_tiles(const std::string& symbol, std::string instance, int threads, int shared_bytes) {
+  return {.name = symbol,
+          .symbol = symbol,
+          .file = "ops/cuda/kernels/tiled_linear.h",
+          .head = text::ops_tiled_linear,
+          .instances = std::move(instance),
+          .threads = threads,
+          .shared_bytes = shared_bytes};
+}
 KernelText of_weights(const std::string& symbol, std::string instance, int shared_bytes) {
   return {.name = symbol,
           .symbol = symbol,
@@ -125,6 +139,53 @@ KernelText embed_kernel(WeightType weights) {
   const std::string symbol = fmt::format("weft_embed_{}", name);
   return of_weights(symbol, fmt::format("WEFT_EMBED({}, {})\n", symbol, name), 0);
 }
+
+KernelText tiled_linear_kernel(const TiledLinearForm& form) {
+  const std::string_view tile = tile_struct(form.weights);
+  const std::string symbol = fmt::format("weft_tiled_linear_{}_{}x{}_{}{}_{}x{}", tile, form.rows, form.parts,
+                                         form.bands, form.gated ? "_gated" : "", form.warps, form.ahead);
+  return of_tiles(symbol,
+                  fmt::format("WEFT_TILED_LINEAR({}, {}, {}, {}, {}, {}, {}, {})\n", symbol, tile, form.rows,
+                              form.parts, form.bands, form.gated, form.warps, form.ahead),
+                  32 * form.warps, form.shared_bytes);
+}
+
+KernelText tiled_embed_kernel(WeightType weights) {
+  const std::string_view tile = tile_struct(weights);
+  const std::string symbol = fmt::format("weft_tiled_embed_{}", tile);
+  return of_tiles(symbol, fmt::format("WEFT_TILED_EMBED({}, {})\n", symbol, tile), kThreads, 0);
+}
+
+namespace {
+
+KernelText of_many(const std::string& symbol, std::string instance, int shared_bytes) {
+  return {.name = symbol,
+          .symbol = symbol,
+          .file = "ops/cuda/kernels/tiled_many.h",
+          .head = text::ops_tiled_many,
+          .instances = std::move(instance),
+          .threads = kThreads,
+          .shared_bytes = shared_bytes};
+}
+
+}  // namespace
+
+KernelText tiled_many_kernel(WeightType weights, int parts) {
+  const std::string_view tile = tile_struct(weights);
+  // As the kernel lays it out: stages of x, 64 rows of a chunk each.
+  const int chunk = std::max(64, static_cast<int>(tile_piece(weights).cols)), stages = chunk * parts > 192 ? 2 : 3;
+  const int ctas = parts == 2 && chunk == 64 ? 2 : 1;  // by the registers that they take
+  const std::string symbol = fmt::format("weft_tiled_many_{}_{}", tile, parts);
+  return of_many(symbol, fmt::format("WEFT_TILED_MANY({}, {}, {}, {})\n", symbol, tile, parts, ctas),
+                 stages * parts * 64 * (chunk + 16) * 2);
+}
+
+KernelText split_kernel(int parts) {
+  const std::string symbol = fmt::format("weft_split_{}", parts);
+  return of_many(symbol, fmt::format("WEFT_SPLIT({}, {})\n", symbol, parts), 0);
+}
+
+KernelText sum_splits_kernel() { return of_many("weft_sum_splits", "WEFT_SUM_SPLITS(weft_sum_splits)\n", 0); }
 
 }  // namespace ops
 }  // namespace weft

@@ -23,6 +23,23 @@ KernelText qkv_kernel(DType cache, KvScales scales, DType query);
 KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated);
 KernelText embed_kernel(WeightType weights);
 KernelText greedy_kernel();
+// For weights in tiles (kernels/tiled_linear.h).
+struct TiledLinearForm {
+  WeightType weights = WeightType::bf16;
+  int rows = 1;   // of x
+  int parts = 2;  // of each number of x
+  int bands = 1;
+  bool gated = false;
+  int warps = 8;
+  int ahead = 1;         // pieces that each has on their way
+  int shared_bytes = 0;  // at most
+};
+KernelText tiled_linear_kernel(const TiledLinearForm& form);
+KernelText tiled_embed_kernel(WeightType weights);
+// For many rows (kernels/tiled_many.h), x in so many parts.
+KernelText tiled_many_kernel(WeightType weights, int parts);
+KernelText split_kernel(int parts);
+KernelText sum_splits_kernel();
 
 inline constexpr int kThreads = 256;  // of a CTA of all of them
 // Of [rows, dim], element by element.

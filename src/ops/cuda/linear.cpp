@@ -5,16 +5,17 @@
 #include "base/check.h"
 #include "jit/cuda/runtime.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/tiled_linear.h"
 
 namespace weft::ops {
 namespace {
 
-constexpr int kMostRows = 8;  // of x that share a read of the weights
-constexpr int kWarps = 8;     // of a CTA
+constexpr int kMostRows = 8;    // of x that share a read of the weights
+constexpr int kWarpsOfCta = 8;  // of a CTA
 constexpr int64_t kSharedBytes = 64 << 10, kAlignment = 16;
 
 // Bytes of shared memory for a row of x of so many columns, and what is found out about it (ops/cuda/kernels/linear.h).
-int64_t row_bytes(int64_t columns) { return (columns + 31) / 32 * 36 * 4 + kWarps * 4; }
+int64_t row_bytes(int64_t columns) { return (columns + 31) / 32 * 36 * 4 + kWarpsOfCta * 4; }
 
 // The columns of x that shared memory holds at a time.
 int64_t chunk_of(int64_t cols, int rows) {
@@ -44,20 +45,15 @@ Outputs outputs_of(Device device, const CardMatrix::TypedRows& typed, int64_t co
   const bool is_small = bytes <= kSmallShare * multiprocessors;
   const int64_t count = gated ? typed.rows / 2 : typed.rows, at_once = (is_small ? 1 : 3) * multiprocessors;
   int rows = gated ? 2 : 1;
-  const auto of_cta = [&] { return int64_t{kWarps} * rows / (gated ? 2 : 1); };
+  const auto of_cta = [&] { return int64_t{kWarpsOfCta} * rows / (gated ? 2 : 1); };
   while (rows < 4 && count > at_once * of_cta()) rows *= 2;
   return {count, rows, of_cta()};
 }
 
-}  // namespace
-
-void linear(const CardMatrix& matrix, const CardProduct& product, Stream stream) {
-  const Device device = matrix.memory.device();
+// Of weights in planes.
+void linear_of_planes(const CardMatrix& matrix, const CardProduct& product, bool aligned, Stream stream) {
+  const Device device = matrix.device;
   const bool gated = product.gate.has_value();
-  ensure(!gated || can_gate(matrix), "a gate of another type than what it multiplies");
-  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-  const bool aligned =
-      is_aligned(product.x) && is_aligned(product.norm) && product.ldx % 4 == 0 && matrix.cols % 4 == 0;
   const int rows = rows_of_kernel(product.rows);
   const int64_t chunk = chunk_of(matrix.cols, rows);
   for (const CardMatrix::TypedRows& typed : matrix.typed_rows) {
@@ -85,19 +81,59 @@ void linear(const CardMatrix& matrix, const CardProduct& product, Stream stream)
   }
 }
 
-std::vector<KernelText> linear_kernels(const CardMatrix& matrix, bool gated) {
+bool at_16_bytes(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+}  // namespace
+
+void linear(const CardMatrix& matrix, const CardProduct& product, Stream stream) {
+  ensure(!product.gate || can_gate(matrix), "a gate of another type than what it multiplies");
+  const bool aligned =
+      at_16_bytes(product.x) && at_16_bytes(product.norm) && product.ldx % 4 == 0 && matrix.cols % 4 == 0;
+  if (matrix.is_tiled())
+    tiled_linear(matrix, product, aligned, stream);
+  else
+    linear_of_planes(matrix, product, aligned, stream);
+}
+
+std::vector<KernelText> linear_kernels(const CardMatrix& matrix, bool gated, bool exact) {
   std::vector<KernelText> kernels;
   for (const CardMatrix::TypedRows& typed : matrix.typed_rows)
     for (const int rows : {1, kMostRows})
-      kernels.push_back(linear_kernel(
-          typed.type, rows, outputs_of(matrix.memory.device(), typed, matrix.cols, gated).rows_of_warp, gated));
+      kernels.push_back(matrix.is_tiled()
+                            ? tiled_linear_kernel(tiled_form_of(matrix, typed, rows, gated, exact).kernel)
+                            : linear_kernel(typed.type, rows,
+                                            outputs_of(matrix.device, typed, matrix.cols, gated).rows_of_warp, gated));
   return kernels;
+}
+
+KernelText widen_kernel(const CardMatrix& matrix, const CardMatrix::TypedRows& typed) {
+  return matrix.is_tiled() ? tiled_embed_kernel(typed.type) : embed_kernel(typed.type);
+}
+
+namespace {
+
+void embed_rows(const CardMatrix& matrix, const CardMatrix::TypedRows& typed, const int* tokens, int64_t first_row,
+                int64_t rows, float scale, float* to, Stream stream) {
+  const KernelText kernel = widen_kernel(matrix, typed);
+  if (matrix.is_tiled())
+    launch(matrix.device, kernel, {.ctas = rows}, stream,
+           TiledEmbedArgs{typed.tiles, tokens, first_row, to, rows, matrix.cols, scale,
+                          at_16_bytes(to) && matrix.cols % 4 == 0});
+  else
+    launch(matrix.device, kernel, {.ctas = rows}, stream,
+           EmbedArgs{typed.planes, tokens, first_row, to, rows, matrix.cols, scale});
+}
+
+}  // namespace
+
+void widen(const CardMatrix& matrix, const CardMatrix::TypedRows& typed, int64_t first_row, int64_t rows, float* to,
+           Stream stream) {
+  embed_rows(matrix, typed, nullptr, first_row, rows, 1.f, to, stream);
 }
 
 void embed(const CardMatrix& matrix, const int* tokens, int64_t rows, float scale, float* to, Stream stream) {
   ensure(matrix.typed_rows.size() == 1, "an embedding of several types");
-  const EmbedArgs args{matrix.typed_rows[0].planes, tokens, 0, to, rows, matrix.cols, scale};
-  launch(matrix.memory.device(), embed_kernel(matrix.typed_rows[0].type), {.ctas = rows}, stream, args);
+  embed_rows(matrix, matrix.typed_rows[0], tokens, 0, rows, scale, to, stream);
 }
 
 }  // namespace weft::ops

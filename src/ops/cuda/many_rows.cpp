@@ -34,7 +34,7 @@ const float* ManyRows::normed(const CardMatrix& matrix, const CardProduct& produ
   const int64_t cols = matrix.cols;
   auto* x =
       static_cast<float*>(at_least(x_, stream.device(), product.rows * cols * static_cast<int64_t>(sizeof(float))));
-  launch(matrix.memory.device(), norm_kernel(), {.ctas = (product.rows + 7) / 8}, stream,
+  launch(matrix.device, norm_kernel(), {.ctas = (product.rows + 7) / 8}, stream,
          NormArgs{.x = {const_cast<float*>(product.x), 1, product.ldx, 0},
                   .residual = {},
                   .y = {x, 1, cols, 0},
@@ -46,7 +46,7 @@ const float* ManyRows::normed(const CardMatrix& matrix, const CardProduct& produ
   return x;
 }
 
-void ManyRows::multiply(const CardMatrix& matrix, const CardProduct& product, bool exact, Stream stream) {
+void ManyRows::multiply(const CardMatrix& matrix, const CardProduct& product, Stream stream) {
   ensure(takes(matrix, product), "a product that is not for cuBLASLt");
   const int64_t cols = matrix.cols, row_bytes = cols * static_cast<int64_t>(sizeof(float));
   const float* x = product.norm != nullptr ? normed(matrix, product, stream) : product.x;
@@ -63,9 +63,8 @@ void ManyRows::multiply(const CardMatrix& matrix, const CardProduct& product, bo
       if (is_there)
         w += first * cols;
       else
-        launch(matrix.memory.device(), embed_kernel(typed.type), {.ctas = count}, stream,
-               EmbedArgs{typed.planes, nullptr, first, w, count, cols, 1.f});
-      blas_->multiply(cuda::Card::at(matrix.memory.device().index),
+        widen(matrix, typed, first, count, w, stream);
+      blas_->multiply(cuda::Card::at(matrix.device.index),
                       {.w = w,
                        .x = x,
                        .y = product.y + typed.first_row + first,
@@ -75,7 +74,7 @@ void ManyRows::multiply(const CardMatrix& matrix, const CardProduct& product, bo
                        .ldx = ldx,
                        .ldy = product.ldy,
                        .add = product.add,
-                       .exact = exact},
+                       .exact = product.exact},
                       workspace_, stream);
     }
 }

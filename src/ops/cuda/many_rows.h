@@ -17,9 +17,9 @@ class ManyRows {
 
   // More rows than the kernels of linear.h are for, no gate, and addresses that cuBLASLt takes.
   static bool takes(const CardMatrix& matrix, const CardProduct& product);
-  // As linear does. `exact`: in fp32, else in TF32. One call at a time in one stream: its memory is used again by the
-  // next.
-  void multiply(const CardMatrix& matrix, const CardProduct& product, bool exact, Stream stream);
+  // As linear does; in fp32 where the product is exact, else in TF32. One call at a time in one stream: its memory is
+  // used again by the next.
+  void multiply(const CardMatrix& matrix, const CardProduct& product, Stream stream);
 
  private:
   const float* normed(const CardMatrix& matrix, const CardProduct& product, Stream stream);

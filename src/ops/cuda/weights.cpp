@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
+#include "device/cuda/card.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
+#include "jit/cuda/runtime.h"
+#include "ops/cuda/tiled_weights.h"
 
 namespace weft::ops {
 namespace {
@@ -14,7 +18,7 @@ namespace {
 constexpr int64_t kBlock = 32;            // weights that share a scale
 constexpr int64_t kPiece = 16;            // bytes
 constexpr int64_t kChunkBytes = 4 << 20;  // of the file that are packed before they are copied, about
-constexpr int64_t kPlaneAlignment = 256;
+constexpr int64_t kPlaneAlignment = 256, kTileCols = 64;
 
 // The 16 bytes of nibbles of block b of 32: number(i) is that of weight i, of which the low four bits count.
 template <class Number>
@@ -147,6 +151,26 @@ void load_source(cuda::Card& card, const WeightSource& source, const Planes& to,
   }
 }
 
+// Rows and their types; where they lie is to be said.
+CardMatrix form_rows(Device device, std::string_view name, std::span<const WeightSource> sources) {
+  ensure(!sources.empty(), "{}: a matrix without sources", name);
+  CardMatrix matrix{.device = device, .name = std::string(name), .cols = sources[0].cols};
+  for (const WeightSource& source : sources) {
+    check(source.rows >= 1 && source.cols == matrix.cols && source.cols % weight_block(source.type).inputs == 0,
+          ErrorCode::invalid_shape,
+          "weights of {} x {}; rows must be 1 or more, and cols those of the first, {}, and whole blocks of {}",
+          source.rows, source.cols, matrix.cols, weight_block(source.type).inputs);
+    if (matrix.typed_rows.empty() || matrix.typed_rows.back().type != source.type)
+      matrix.typed_rows.push_back({.type = source.type, .first_row = matrix.rows});
+    matrix.typed_rows.back().rows += source.rows;
+    matrix.rows += source.rows;
+  }
+  return matrix;
+}
+
+// Products of warps take bf16 from sm_80 on.
+bool multiplies_tiles(Device device) { return cuda::runtime().architecture(device) != "sm_75"; }
+
 }  // namespace
 
 int64_t file_row_bytes(WeightType type, int64_t cols) {
@@ -194,33 +218,68 @@ void pack_row(WeightType type, const char* row, int64_t cols, const PlanesOfRow&
   }
 }
 
-CardMatrix load_matrix(cuda::Card& card, std::span<const WeightSource> sources, WorkerTeam& team) {
-  ensure(!sources.empty(), "a matrix without sources");
-  CardMatrix matrix;
-  matrix.cols = sources[0].cols;
-  for (const WeightSource& source : sources) {
-    check(source.rows >= 1 && source.cols == matrix.cols && source.cols % weight_block(source.type).inputs == 0,
-          ErrorCode::invalid_shape,
-          "weights of {} x {}; rows must be 1 or more, and cols those of the first, {}, and whole blocks of {}",
-          source.rows, source.cols, matrix.cols, weight_block(source.type).inputs);
-    if (matrix.typed_rows.empty() || matrix.typed_rows.back().type != source.type)
-      matrix.typed_rows.push_back({.type = source.type, .first_row = matrix.rows});
-    matrix.typed_rows.back().rows += source.rows;
-    matrix.rows += source.rows;
-  }
-  int64_t bytes = 0;
+CardMatrix form_planes(Device device, std::string_view name, std::span<const WeightSource> sources) {
+  CardMatrix matrix = form_rows(device, name, sources);
   for (const CardMatrix::TypedRows& typed : matrix.typed_rows)
-    bytes += planes_at(nullptr, typed.type, typed.rows, matrix.cols).bytes;
-  matrix.memory = Workspace(Device::cuda(card.index()), static_cast<size_t>(bytes));
-  auto* at = static_cast<char*>(matrix.memory.data());
+    matrix.bytes += planes_at(nullptr, typed.type, typed.rows, matrix.cols).bytes;
+  return matrix;
+}
+
+CardMatrix form_matrix(Device device, std::string_view name, std::span<const WeightSource> sources, TiledMatrix tiles) {
+  CardMatrix matrix = form_rows(device, name, sources);
+  check_tiles(tiles, name);
+  ensure(tiles.rows == matrix.rows && tiles.cols == matrix.cols && tiles.parts.size() == matrix.typed_rows.size(),
+         "{}: tiles of {} x {} for {} x {}", name, tiles.rows, tiles.cols, matrix.rows, matrix.cols);
+  matrix.bytes = tiles.bytes;
+  matrix.tiles = std::move(tiles);
+  return matrix;
+}
+
+CardMatrix form_matrix(Device device, std::string_view name, std::span<const WeightSource> sources) {
+  if (!multiplies_tiles(device) ||
+      std::ranges::any_of(sources, [](const WeightSource& source) { return tile_piece(source.type).cols == 0; }))
+    return form_planes(device, name, sources);
+  const CardMatrix rows = form_rows(device, name, sources);
+  std::vector<TypedRows> parts;
+  for (const CardMatrix::TypedRows& typed : rows.typed_rows) parts.push_back({typed.type, typed.rows});
+  return form_matrix(device, name, sources, tile(name, rows.cols, parts, kTileCols));
+}
+
+void load(CardMatrix& matrix, void* memory, std::span<const WeightSource> sources, WorkerTeam& team) {
+  auto* at = static_cast<char*>(memory);
+  if (matrix.is_tiled()) {
+    const TiledMatrix& tiles = matrix.tiles;
+    matrix.not_finite = write_tiles(tiles, matrix.name, sources, cuda::runtime(), matrix.device, at, team, {});
+    cuda::synchronize(cuda::Card::at(matrix.device.index), nullptr);
+    for (size_t i = 0; i < tiles.parts.size(); ++i) {
+      const TiledMatrix::Part& part = tiles.parts[i];
+      const int64_t of_tile = tiles.tile_cols / tile_piece(part.type).cols;
+      matrix.typed_rows[i].tiles = {
+          .data = reinterpret_cast<const unsigned char*>(at) + part.first_byte / tiles.num_panels,
+          .panel_bytes = tiles.panel_bytes(),
+          .panels = static_cast<int>(tiles.num_panels),
+          .strip_pieces = static_cast<int>(tiles.strip_tiles() * of_tile)};
+    }
+    return;
+  }
   const WeightSource* source = sources.data();
   for (CardMatrix::TypedRows& typed : matrix.typed_rows) {
     const Planes planes = planes_at(at, typed.type, typed.rows, matrix.cols);
     typed.planes = {planes.quants, planes.high, planes.scales, planes.supers};
-    for (int64_t row = 0; row < typed.rows; row += source++->rows) load_source(card, *source, planes, row, team);
+    for (int64_t row = 0; row < typed.rows; row += source++->rows)
+      load_source(cuda::Card::at(matrix.device.index), *source, planes, row, team);
     at += planes.bytes;
   }
-  return matrix;
+}
+
+CardMatrix load_matrix(CardMatrix form, std::span<const WeightSource> sources, WorkerTeam& team) {
+  form.memory = Workspace(form.device, static_cast<size_t>(form.bytes));
+  load(form, form.memory.data(), sources, team);
+  return form;
+}
+
+CardMatrix load_matrix(Device device, std::span<const WeightSource> sources, WorkerTeam& team) {
+  return load_matrix(form_matrix(device, "weights", sources), sources, team);
 }
 
 }  // namespace weft::ops

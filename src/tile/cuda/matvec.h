@@ -52,6 +52,25 @@ struct Bf16Tile {
     WEFT_NO_UNROLL
     for (; i < count; ++i) multiply_together<1, 1>(own + 32 * i, x + 16 * i, sums);
   }
+  // The same in two halves, for who has pieces on their way: a lane's part of a piece, and the products of one of each
+  // band with kTiles times 8 columns of x, each the sum of kTerms numbers. x(tile, term, fragment) gives the lane's 8
+  // bytes of a fragment.
+  struct Loaded {
+    Bytes16 words;
+  };
+  WEFT_INLINE static Loaded load(int lane, const u8* piece) { return {reinterpret_cast<const Bytes16*>(piece)[lane]}; }
+  template <int kTerms, int kBands, int kTiles, class X>
+  WEFT_INLINE static void multiply_loaded(const Loaded (&pieces)[kBands], const X& x,
+                                          float (&sums)[kBands][kTiles][4]) {
+    WEFT_UNROLL
+    for (int term = 0; term < kTerms; ++term) WEFT_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const Bytes8 b = x(tile, term, 0);
+      WEFT_UNROLL
+      for (int band = 0; band < kBands; ++band)
+        ptx::mma_m16n8k16_bf16(sums[band][tile], pieces[band].words.word, b.word[0], b.word[1]);
+    }
+  }
   // Columns `column` to column + 3, a multiple of 4, of row `row` of a piece.
   WEFT_INLINE static void read(const u8* piece, int row, int column, float (&to)[4]) {
     const u32* const words = reinterpret_cast<const u32*>(piece + 16 * (row % 8 * 4 + column / 4)) + row / 8;

@@ -70,9 +70,24 @@ struct QuantisedTile {
   static_assert(kWords % 4 == 0 && kFragments % kGroups == 0);
 
   struct Sums {
-    float of[4] = {};
-    WEFT_INLINE float operator[](int i) const { return of[i]; }
+    float of[1][1][4] = {};
+    WEFT_INLINE float operator[](int i) const { return of[0][0][i]; }
   };
+  // A lane's part of a piece.
+  struct Loaded {
+    u32 words[kWords];
+    Words<kScaleWords> scales;
+  };
+  WEFT_INLINE static Loaded load(int lane, const u8* piece) {
+    return load_at(piece + 16 * lane, piece + kIntegerBytes + 4 * kScaleWords * (lane / 4));
+  }
+  // The products of a piece of each band with kTiles times 8 columns of x, each the sum of kTerms numbers. x(tile,
+  // term, fragment) gives the lane's 8 bytes of a fragment.
+  template <int kTerms, int kBands, int kTiles, class X>
+  WEFT_INLINE static void multiply_loaded(const Loaded (&pieces)[kBands], const X& x,
+                                          float (&sums)[kBands][kTiles][4]) {
+    multiply_pieces<8, kTerms>(pieces, x, sums);
+  }
 
   template <int kRows>
   WEFT_INLINE static void multiply(int lane, const u8* pieces, int count, const bf16* x, Sums& sums) {
@@ -80,28 +95,12 @@ struct QuantisedTile {
     const u8* scales = pieces + kIntegerBytes + 4 * kScaleWords * (lane / 4);
     WEFT_NO_UNROLL
     for (int i = 0; i < count; ++i, integers += kBytes, scales += kBytes, x += kCols) {
-      u32 words[kWords];
-      load_words(integers, words);
-      const Words<kScaleWords> of_rows = *reinterpret_cast<const Words<kScaleWords>*>(scales);
+      const Loaded piece[1] = {load_at(integers, scales)};
       Bytes8 b[kFragments];
       WEFT_UNROLL
       for (int f = 0; f < kFragments; ++f) b[f] = *reinterpret_cast<const Bytes8*>(x + 16 * f);
-      WEFT_UNROLL
-      for (int group = 0; group < kGroups; ++group) {
-        float product[4] = {}, total[4] = {};  // the latter: of x, in every row
-        WEFT_UNROLL
-        for (int f = group * kOfGroup; f < (group + 1) * kOfGroup; ++f) {
-          u32 a[4];
-          Integers::unpack(words + f * Integers::kWords, a);
-          ptx::mma_m16n8k16_bf16(product, a, b[f].word[0], b[f].word[1]);
-          if constexpr (kHasLeast) {
-            const u32 ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-            ptx::mma_m16n8k16_bf16(total, ones, b[f].word[0], b[f].word[1]);
-          }
-        }
-        add<kRows>(of_rows.word[group * (kHasLeast ? 2 : 1)], product, sums);
-        if constexpr (kHasLeast) add<kRows>(of_rows.word[group * 2 + 1], total, sums);
-      }
+      multiply_pieces<kRows, 1>(
+          piece, [&](int, int, int f) { return b[f]; }, sums.of);
     }
   }
 
@@ -125,22 +124,58 @@ struct QuantisedTile {
   }
 
  private:
-  WEFT_INLINE static void load_words(const u8* integers, u32 (&words)[kWords]) {
+  WEFT_INLINE static Loaded load_at(const u8* integers, const u8* scales) {
+    Loaded piece;
     WEFT_UNROLL
     for (int i = 0; i < kWords / 4; ++i) {
       const Bytes16 loaded = *reinterpret_cast<const Bytes16*>(integers + 512 * i);
       WEFT_UNROLL
-      for (int j = 0; j < 4; ++j) words[4 * i + j] = loaded.word[j];
+      for (int j = 0; j < 4; ++j) piece.words[4 * i + j] = loaded.word[j];
+    }
+    piece.scales = *reinterpret_cast<const Words<kScaleWords>*>(scales);
+    return piece;
+  }
+  template <int kRows, int kTerms, int kBands, int kTiles, class X>
+  WEFT_INLINE static void multiply_pieces(const Loaded (&pieces)[kBands], const X& x,
+                                          float (&sums)[kBands][kTiles][4]) {
+    WEFT_UNROLL
+    for (int group = 0; group < kGroups; ++group) {
+      float product[kBands][kTiles][4] = {}, total[kTiles][4] = {};  // the latter: of x, in every row
+      WEFT_UNROLL
+      for (int f = group * kOfGroup; f < (group + 1) * kOfGroup; ++f) {
+        u32 a[kBands][4];
+        WEFT_UNROLL
+        for (int band = 0; band < kBands; ++band) Integers::unpack(pieces[band].words + f * Integers::kWords, a[band]);
+        WEFT_UNROLL
+        for (int term = 0; term < kTerms; ++term) WEFT_UNROLL
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const Bytes8 b = x(tile, term, f);
+          WEFT_UNROLL
+          for (int band = 0; band < kBands; ++band)
+            ptx::mma_m16n8k16_bf16(product[band][tile], a[band], b.word[0], b.word[1]);
+          if constexpr (kHasLeast) {
+            const u32 ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+            ptx::mma_m16n8k16_bf16(total[tile], ones, b.word[0], b.word[1]);
+          }
+        }
+      }
+      WEFT_UNROLL
+      for (int band = 0; band < kBands; ++band) WEFT_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const u32* const scales = pieces[band].scales.word + group * (kHasLeast ? 2 : 1);
+        add<kRows>(scales[0], product[band][tile], sums[band][tile]);
+        if constexpr (kHasLeast) add<kRows>(scales[1], total[tile], sums[band][tile]);
+      }
     }
   }
   // factors: fp16 numbers of rows g and g + 8.
   template <int kRows>
-  WEFT_INLINE static void add(u32 factors, const float (&products)[4], Sums& sums) {
+  WEFT_INLINE static void add(u32 factors, const float (&products)[4], float (&sums)[4]) {
     const float factor[2] = {ptx::from_fp16(static_cast<u16>(factors)),
                              ptx::from_fp16(static_cast<u16>(factors >> 16))};
     WEFT_UNROLL
     for (int i = 0; i<4; i += kRows> 1 ? 1 : 2)  // a single row of x is an even column
-      sums.of[i] = ptx::multiply_add(factor[i / 2], products[i], sums.of[i]);
+      sums[i] = ptx::multiply_add(factor[i / 2], products[i], sums[i]);
   }
 };
 

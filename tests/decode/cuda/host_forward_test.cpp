@@ -100,5 +100,28 @@ TEST_F(ForwardOnACard, RunsSequencesTogetherAsAlone) {
   }
 }
 
+// Products of few rows and of many have sums in orders of their own: who asks for it gets one of them, whatever stands
+// beside.
+TEST_F(ForwardOnACard, GivesInvariantInputsTheSameBitsBesideOthers) {
+  const ModelFile file(write({.weights = GgufWriter::kQ4_1,
+                              .hidden_size = 64,
+                              .intermediate_size = 96,
+                              .num_qo_heads = 4,
+                              .num_kv_heads = 2,
+                              .head_dim = 16}));
+  const Ids ids = random_ids(5, 1), others = random_ids(12, 2);
+  std::vector<float> got[2];
+  for (const bool beside : {false, true}) {
+    ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 64, .max_sequences = 2});
+    const auto sequence = forward.add_sequence();
+    forward.run({{.sequence = sequence, .tokens = std::span(ids).first(4), .invariant = true}});
+    std::vector<ForwardPass::Input> inputs{{.sequence = sequence, .tokens = std::span(ids).last(1), .invariant = true}};
+    if (beside) inputs.push_back({.sequence = forward.add_sequence(), .tokens = others, .invariant = true});
+    const float* logits = forward.run(inputs).as<float>();
+    got[beside].assign(logits, logits + file.config().vocab_size);
+  }
+  EXPECT_EQ(got[0], got[1]);
+}
+
 }  // namespace
 }  // namespace weft

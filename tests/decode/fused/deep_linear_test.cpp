@@ -9,7 +9,7 @@
 #include <cmath>
 #include <random>
 
-#include "decode/fused/cuda/tiled_weights.h"
+#include "ops/cuda/tiled_weights.h"
 #include "tests/decode/fused/host_runtime.h"
 #include "tests/decode/fused/instances.h"
 #include "tests/ops/weights.h"
@@ -180,13 +180,13 @@ TEST(DeepLinear, MultipliesWeightsOfEightAndFourBits) {
       weights.push_back(test::random_weights(type, n, n, layer));
       const MatrixForm form{.role = WeightRole::down, .layer = 0, .cols = n, .parts = {{type, n}}};
       const std::vector<char> of =
-          pack_tiles(tile(form, tile_piece(type).cols), WeightRole::down, {weights.back().source()}, team);
+          ops::pack_tiles(tile(form, ops::tile_piece(type).cols), "down", std::vector{weights.back().source()}, team);
       tiles.insert(tiles.end(), of.begin(), of.end());
     }
     const char* const packed = memory.make("weights", tiles).data();
     const float* const x = memory.make("x", network.x).data();
     DeepLinearOptions options{.n = n, .type = type, .layers = 2, .rows = rows, .workers = 5, .warps = 2, .entries = 4};
-    options.entry_bytes = static_cast<int>(2 * tile_piece(type).bytes);
+    options.entry_bytes = static_cast<int>(2 * ops::tile_piece(type).bytes);
     options.ahead_bytes = 1 << 10, options.beside_bytes = 4 << 10, options.round_entries = 3;
     const DeepLinear deep(runtime, Device::cuda(0), options);
     EXPECT_EQ(deep.weight_bytes(), tiles.size() / 2);

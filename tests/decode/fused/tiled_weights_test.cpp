@@ -1,5 +1,5 @@
 // Weights in tiles: what is packed reads back, and products of it in the host machine are those in double.
-#include "decode/fused/cuda/tiled_weights.h"
+#include "ops/cuda/tiled_weights.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ struct Matrix {
   Matrix(WeightType type, int64_t rows, int64_t cols, float scale = 0, int byte = -1)
       : weights{test::random_weights(type, rows, cols, 7, scale, byte)}, tiles(tile(form_of(cols, weights), 64)) {
     WorkerTeam team(2);
-    packed = pack_tiles(tiles, WeightRole::qkv, sources_of(weights), team);
+    packed = ops::pack_tiles(tiles, "qkv", sources_of(weights), team);
   }
   double at(int64_t row, int64_t col) const { return weights[0].values[static_cast<size_t>(row * tiles.cols + col)]; }
 
@@ -116,7 +116,7 @@ struct Product {
     int rows = kernel_rows;
     for (rows = std::max(rows, 1); rows < share.rows; rows *= 2) {
     }
-    const auto call = products().at(fmt::format("{}_{}", tile_struct(matrix.weights[0].type), rows));
+    const auto call = products().at(fmt::format("{}_{}", ops::tile_struct(matrix.weights[0].type), rows));
     const TiledArgs args{
         reinterpret_cast<const unsigned char*>(bytes.data()), tile_bytes, share, rows_of_x.data(), ldx, y.data()};
     simt::run_in_all_orders(memory,
@@ -265,11 +265,11 @@ TEST(TiledWeights, ArePackedFromSeveralSources) {
   EXPECT_EQ(tiles.tile_cols, 128);
   const Sources sources = sources_of(parts);
   WorkerTeam one(1), three(3);
-  const std::vector<char> packed = pack_tiles(tiles, WeightRole::qkv, sources, one);
+  const std::vector<char> packed = ops::pack_tiles(tiles, "qkv", sources, one);
   simt::Memory memory;
   const testing::HostRuntime runtime(memory, {}, 1);
   std::vector<char> written(packed.size());
-  write_tiles(tiles, WeightRole::qkv, sources, runtime, Device::cuda(0), written.data(), three, {});
+  ops::write_tiles(tiles, "qkv", sources, runtime, Device::cuda(0), written.data(), three, {});
   EXPECT_EQ(written, packed);
   int64_t first_row = 0;
   for (const test::Weights& part : parts) {
@@ -303,7 +303,7 @@ TEST(TiledWeights, ArePackedPanelByPanel) {
     const std::vector<test::Weights> weights{test::random_weights(type, 41, cols, 7)};
     TiledMatrix tiles = tile(form_of(cols, weights), 64);
     tiles.num_panels = panels;
-    const std::vector<char> packed = pack_tiles(tiles, WeightRole::down, sources_of(weights), team);
+    const std::vector<char> packed = ops::pack_tiles(tiles, "down", sources_of(weights), team);
     std::vector<char> expected;
     for (int64_t panel = 0; panel < panels; ++panel) {
       const WeightBlock& block = weight_block(type);
@@ -315,7 +315,7 @@ TEST(TiledWeights, ArePackedPanelByPanel) {
                                                   static_cast<size_t>(bytes));
                                   }};
       const MatrixForm form{.role = WeightRole::down, .layer = 0, .cols = of_panel, .parts = {{type, 41}}};
-      const std::vector<char> part = pack_tiles(tile(form, 64), WeightRole::down, {own}, team);
+      const std::vector<char> part = ops::pack_tiles(tile(form, 64), "down", std::vector{own}, team);
       expected.insert(expected.end(), part.begin(), part.end());
     }
     EXPECT_EQ(packed, expected) << weft::to_string(type);
@@ -336,7 +336,7 @@ TEST(TiledWeights, OfOtherTypesAreRefusedByName) {
   const auto refusal = [](WeightType type, int64_t tile_cols) -> std::string {
     try {
       const MatrixForm form{.role = WeightRole::down, .layer = 0, .cols = 256, .parts = {{type, 32}}};
-      check_tiles(tile(form, tile_cols), WeightRole::down);
+      ops::check_tiles(tile(form, tile_cols), "down");
     } catch (const Error& error) {
       return error.what();
     }

@@ -14,6 +14,7 @@ namespace weft {
 namespace {
 
 using test::kWeightTypes;
+using test::random_floats;
 using test::random_weights;
 using test::whole_blocks;
 
@@ -21,14 +22,6 @@ class CardLinear : public testing::HostCard {
  protected:
   CardLinear() : HostCard(true) {}
 };
-
-std::vector<float> random_floats(int64_t n, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(static_cast<size_t>(n));
-  for (float& value : x) value = normal(random);
-  return x;
-}
 
 // The sum of a row's products, and what fp32 may lose of it: products and sums of at most so many terms are rounded.
 struct Exact {
@@ -44,11 +37,22 @@ Exact exact_sum(const double* w, const float* x, int64_t n) {
   return exact;
 }
 
-ops::CardMatrix load(std::span<const test::Weights> weights) {
-  static WorkerTeam team(2);
+WorkerTeam& team() {
+  static WorkerTeam two(2);
+  return two;
+}
+std::vector<ops::WeightSource> sources_of(std::span<const test::Weights> weights) {
   std::vector<ops::WeightSource> sources;
   for (const test::Weights& w : weights) sources.push_back(w.source());
-  return ops::load_matrix(cuda::Card::at(0), sources, team);
+  return sources;
+}
+// As the card keeps them: in tiles where their types have them.
+ops::CardMatrix load(std::span<const test::Weights> weights) {
+  return ops::load_matrix(Device::cuda(0), sources_of(weights), team());
+}
+ops::CardMatrix load_planes(std::span<const test::Weights> weights) {
+  const std::vector<ops::WeightSource> sources = sources_of(weights);
+  return ops::load_matrix(ops::form_planes(Device::cuda(0), "weights", sources), sources, team());
 }
 
 // Columns of x in one piece and in several, rows that are a whole number of groups and not.
@@ -57,7 +61,7 @@ TEST_F(CardLinear, AgreesWithFp64InEveryType) {
     for (const auto [rows, width, m] : {std::array<int64_t, 3>{7, 96, 1}, {70, 1100, 11}, {13, 40, 2}}) {
       const int64_t cols = whole_blocks(type, width);
       const test::Weights w = random_weights(type, rows, cols, 7);
-      const ops::CardMatrix matrix = load({&w, 1});
+      const ops::CardMatrix matrix = load_planes({&w, 1});
       const std::vector<float> x = random_floats(m * cols, 3);
       float* y = poisoned<float>(static_cast<size_t>(m * rows));
       ops::linear(matrix, {.x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = rows}, Stream::cuda(nullptr));
@@ -80,7 +84,7 @@ TEST_F(CardLinear, AgreesWithFp64WhereSharedMemoryHoldsARowInParts) {
     for (const auto [rows, width, m] : {std::array<int64_t, 3>{60, 2100, 8}, {60, 2850, 5}, {27, 7800, 2}}) {
       const int64_t cols = whole_blocks(type, width);
       const test::Weights w = random_weights(type, rows, cols, 7);
-      const ops::CardMatrix matrix = load({&w, 1});
+      const ops::CardMatrix matrix = load_planes({&w, 1});
       const std::vector<float> x = random_floats(m * cols, 3), norm(static_cast<size_t>(cols), 2.f);
       for (const bool norms : {false, true}) {
         float* y = poisoned<float>(static_cast<size_t>(m * rows));
@@ -161,63 +165,76 @@ TEST_F(CardLinear, NormsItsRowsAndAddsToWhatIsThere) {
   const test::Weights parts[] = {random_weights(WeightType::q4_1, 33, cols, 1),
                                  random_weights(WeightType::q4_1, 7, cols, 2),
                                  random_weights(WeightType::q8_0, 35, cols, 3)};
-  const ops::CardMatrix matrix = load(parts);
-  ASSERT_EQ(matrix.typed_rows.size(), 2u);
-  ASSERT_EQ(matrix.rows, 75);
-  // Rows whose squares overflow or vanish, too.
-  for (const float size : {1.f, 3e25f, 1e-30f}) {
-    std::vector<float> x = random_floats(m * ldx, 3), before = random_floats(m * ldy, 4);
-    const std::vector<float> norm = random_floats(cols, 5);
-    for (float& value : x) value *= size;
-    for (int64_t r = 0; r < m; ++r) std::fill_n(x.begin() + r * ldx + cols, 3, NAN);
-    float* y = place(before);
-    const float eps = size < 1.f ? 0.f : 1e-5f;
-    ops::linear(
-        matrix,
-        {.x = place(x), .rows = m, .ldx = ldx, .y = y, .ldy = ldy, .norm = place(norm), .eps = eps, .add = true},
-        Stream::cuda(nullptr));
-    for (int64_t r = 0; r < m; ++r) {
-      double squares = 0;
-      for (int64_t k = 0; k < cols; ++k) squares += double{x[r * ldx + k]} * double{x[r * ldx + k]};
-      const double factor = 1 / std::sqrt(squares / cols + double{eps});
-      std::vector<float> normed(cols);
-      for (int64_t k = 0; k < cols; ++k)
-        normed[k] = static_cast<float>(double{x[r * ldx + k]} * factor * double{norm[k]});
-      int64_t n = 0;
-      for (const test::Weights& part : parts)
-        for (int64_t i = 0; i < part.rows; ++i, ++n) {
-          const Exact exact = exact_sum(part.values.data() + i * cols, normed.data(), cols);
-          ASSERT_LE(std::abs(y[r * ldy + n] - exact.value - double{before[r * ldy + n]}), 2 * exact.bound + 1e-6)
-              << "size " << size << " row " << r << " output " << n;
-        }
-      for (; n < ldy; ++n) ASSERT_EQ(y[r * ldy + n], before[r * ldy + n]);
+  for (const bool tiled : {false, true}) {
+    const ops::CardMatrix matrix = tiled ? load(parts) : load_planes(parts);
+    ASSERT_EQ(matrix.is_tiled(), tiled);
+    ASSERT_EQ(matrix.typed_rows.size(), 2u);
+    ASSERT_EQ(matrix.rows, 75);
+    // Rows whose squares overflow or vanish, too.
+    for (const float size : {1.f, 3e25f, 1e-30f}) {
+      std::vector<float> x = random_floats(m * ldx, 3), before = random_floats(m * ldy, 4);
+      const std::vector<float> norm = random_floats(cols, 5);
+      for (float& value : x) value *= size;
+      for (int64_t r = 0; r < m; ++r) std::fill_n(x.begin() + r * ldx + cols, 3, NAN);
+      float* y = place(before);
+      const float eps = size < 1.f ? 0.f : 1e-5f;
+      ops::linear(matrix,
+                  {.x = place(x),
+                   .rows = m,
+                   .ldx = ldx,
+                   .y = y,
+                   .ldy = ldy,
+                   .norm = place(norm),
+                   .eps = eps,
+                   .add = true,
+                   .exact = true},
+                  Stream::cuda(nullptr));
+      for (int64_t r = 0; r < m; ++r) {
+        double squares = 0;
+        for (int64_t k = 0; k < cols; ++k) squares += double{x[r * ldx + k]} * double{x[r * ldx + k]};
+        const double factor = 1 / std::sqrt(squares / cols + double{eps});
+        std::vector<float> normed(cols);
+        for (int64_t k = 0; k < cols; ++k)
+          normed[k] = static_cast<float>(double{x[r * ldx + k]} * factor * double{norm[k]});
+        int64_t n = 0;
+        for (const test::Weights& part : parts)
+          for (int64_t i = 0; i < part.rows; ++i, ++n) {
+            const Exact exact = exact_sum(part.values.data() + i * cols, normed.data(), cols);
+            ASSERT_LE(std::abs(y[r * ldy + n] - exact.value - double{before[r * ldy + n]}), 2 * exact.bound + 1e-6)
+                << "size " << size << " row " << r << " output " << n;
+          }
+        for (; n < ldy; ++n) ASSERT_EQ(y[r * ldy + n], before[r * ldy + n]);
+      }
     }
   }
 }
 
 TEST_F(CardLinear, GatesOneHalfOfTheRowsByTheOther) {
-  const int64_t cols = 64, half = 45, m = 2;
-  const test::Weights parts[] = {random_weights(WeightType::q4_1, half, cols, 1, 0.05f),
-                                 random_weights(WeightType::q4_1, half, cols, 2)};
-  const ops::CardMatrix matrix = load(parts);
-  ASSERT_TRUE(ops::can_gate(matrix));
-  const std::vector<float> x = random_floats(m * cols, 3);
-  for (const Gate gate : {Gate::silu, Gate::gelu_tanh}) {
-    float* y = poisoned<float>(static_cast<size_t>(m * half));
-    ops::linear(matrix, {.x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = half, .gate = gate},
-                Stream::cuda(nullptr));
-    for (int64_t r = 0; r < m; ++r)
-      for (int64_t n = 0; n < half; ++n) {
-        const Exact a = exact_sum(parts[0].values.data() + n * cols, x.data() + r * cols, cols),
-                    b = exact_sum(parts[1].values.data() + n * cols, x.data() + r * cols, cols);
-        const double g = gate == Gate::silu ? a.value / (1 + std::exp(-a.value))
-                                            : a.value / 2 *
-                                                  (1 + std::tanh(std::sqrt(2 / std::acos(-1.)) *
-                                                                 (a.value + 0.044715 * a.value * a.value * a.value)));
-        ASSERT_NEAR(y[r * half + n], g * b.value,
-                    (a.bound + std::abs(g) * 1e-6) * std::abs(b.value) * 2 + std::abs(g) * b.bound + 1e-7)
-            << to_string(gate) << " row " << r << " output " << n;
-      }
+  const int64_t cols = 64, m = 2;
+  for (const int64_t half : {45, 48}) {  // in planes; in whole bands of tiles
+    const test::Weights parts[] = {random_weights(WeightType::q4_1, half, cols, 1, 0.05f),
+                                   random_weights(WeightType::q4_1, half, cols, 2)};
+    ASSERT_EQ(ops::can_gate(load(parts)), half == 48);
+    const ops::CardMatrix matrix = half == 48 ? load(parts) : load_planes(parts);
+    ASSERT_TRUE(ops::can_gate(matrix));
+    const std::vector<float> x = random_floats(m * cols, 3);
+    for (const Gate gate : {Gate::silu, Gate::gelu_tanh}) {
+      float* y = poisoned<float>(static_cast<size_t>(m * half));
+      ops::linear(matrix, {.x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = half, .exact = true, .gate = gate},
+                  Stream::cuda(nullptr));
+      for (int64_t r = 0; r < m; ++r)
+        for (int64_t n = 0; n < half; ++n) {
+          const Exact a = exact_sum(parts[0].values.data() + n * cols, x.data() + r * cols, cols),
+                      b = exact_sum(parts[1].values.data() + n * cols, x.data() + r * cols, cols);
+          const double g = gate == Gate::silu ? a.value / (1 + std::exp(-a.value))
+                                              : a.value / 2 *
+                                                    (1 + std::tanh(std::sqrt(2 / std::acos(-1.)) *
+                                                                   (a.value + 0.044715 * a.value * a.value * a.value)));
+          ASSERT_NEAR(y[r * half + n], g * b.value,
+                      (a.bound + std::abs(g) * 1e-6) * std::abs(b.value) * 2 + std::abs(g) * b.bound + 1e-7)
+              << to_string(gate) << " row " << r << " output " << n;
+        }
+    }
   }
 }
 
@@ -234,9 +251,9 @@ TEST_F(CardLinear, MultipliesManyRowsByTheLibrary) {
     const std::vector<float> norm(static_cast<size_t>(cols), 2.f);
     float* y = place(before);
     const ops::CardProduct product{
-        .x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = 72, .norm = place(norm), .add = true};
+        .x = place(x), .rows = m, .ldx = cols, .y = y, .ldy = 72, .norm = place(norm), .add = true, .exact = true};
     ASSERT_TRUE(ops::ManyRows::takes(matrix, product));
-    many.multiply(matrix, product, true, Stream::cuda(nullptr));
+    many.multiply(matrix, product, Stream::cuda(nullptr));
     for (int64_t r = 0; r < m; ++r) {
       double squares = 0;
       for (int64_t k = 0; k < cols; ++k) squares += double{x[r * cols + k]} * double{x[r * cols + k]};
@@ -264,15 +281,18 @@ TEST_F(CardLinear, ReadsRowsOfAnEmbedding) {
   for (const WeightType type : kWeightTypes) {
     const int64_t cols = whole_blocks(type, 100), rows = 9;
     const test::Weights w = random_weights(type, rows, cols, 7);
-    const ops::CardMatrix matrix = load({&w, 1});
     const std::vector<int> tokens{8, 0, 3};
-    float* to = poisoned<float>(static_cast<size_t>(3 * cols));
-    ops::embed(matrix, place(tokens), 3, 2.f, to, Stream::cuda(nullptr));
-    for (int64_t r = 0; r < 3; ++r)
-      for (int64_t k = 0; k < cols; ++k) {
-        const double value = 2 * w.values[static_cast<size_t>(tokens[static_cast<size_t>(r)] * cols + k)];
-        ASSERT_NEAR(to[r * cols + k], value, std::abs(value) * 1e-6 + 1e-7) << to_string(type) << " " << r << " " << k;
-      }
+    for (const bool tiled : {false, true}) {
+      const ops::CardMatrix matrix = tiled ? load({&w, 1}) : load_planes({&w, 1});
+      float* to = poisoned<float>(static_cast<size_t>(3 * cols));
+      ops::embed(matrix, place(tokens), 3, 2.f, to, Stream::cuda(nullptr));
+      for (int64_t r = 0; r < 3; ++r)
+        for (int64_t k = 0; k < cols; ++k) {
+          const double value = 2 * w.values[static_cast<size_t>(tokens[static_cast<size_t>(r)] * cols + k)];
+          ASSERT_NEAR(to[r * cols + k], value, std::abs(value) * 1e-6 + 1e-7)
+              << to_string(type) << " " << r << " " << k;
+        }
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <string_view>
+#include <vector>
 
 #include "jit/build.h"
 #include "jit/nvrtc/cubin.h"
@@ -28,12 +29,39 @@ TEST_P(OperatorTextFor, TakesTheResourcesOfTheTable) {
   if (search.compiler->version != "NVRTC 12.9")
     GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
   std::string taken, expected;
-  for (const KernelText& text :
-       {norm_kernel(), append_kernel(DType::int8, KvScales::token), append_kernel(DType::int4, KvScales::token_group),
-        append_kernel(DType::fp8_e5m2, KvScales::token_group), qkv_kernel(DType::bf16, KvScales::none, DType::bf16),
-        embed_kernel(WeightType::q4_k), linear_kernel(WeightType::q4_1, 1, 4, true),
-        linear_kernel(WeightType::q4_1, 8, 4, false), linear_kernel(WeightType::q6_k, 1, 4, false),
-        linear_kernel(WeightType::bf16, 1, 4, false), greedy_kernel()}) {
+  std::vector<KernelText> texts{norm_kernel(),
+                                append_kernel(DType::int8, KvScales::token),
+                                append_kernel(DType::int4, KvScales::token_group),
+                                append_kernel(DType::fp8_e5m2, KvScales::token_group),
+                                qkv_kernel(DType::bf16, KvScales::none, DType::bf16),
+                                embed_kernel(WeightType::q4_k),
+                                linear_kernel(WeightType::q4_1, 1, 4, true),
+                                linear_kernel(WeightType::q4_1, 8, 4, false),
+                                linear_kernel(WeightType::q6_k, 1, 4, false),
+                                linear_kernel(WeightType::bf16, 1, 4, false),
+                                greedy_kernel()};
+  // As matrices of a model of 8B have them (tiled_form_of).
+  if (GetParam() != "sm_75")
+    for (const TiledLinearForm& form :
+         {TiledLinearForm{.weights = WeightType::bf16, .warps = 16, .ahead = 8},
+          {.weights = WeightType::bf16, .bands = 2, .gated = true, .warps = 16, .ahead = 4},
+          {.weights = WeightType::bf16, .rows = 8, .warps = 16, .ahead = 4},
+          {.weights = WeightType::bf16, .parts = 3, .warps = 16, .ahead = 8},
+          {.weights = WeightType::q8_0, .warps = 8, .ahead = 4},
+          {.weights = WeightType::q4_0, .warps = 8, .ahead = 8},
+          {.weights = WeightType::q4_0, .bands = 2, .gated = true, .warps = 8, .ahead = 4},
+          {.weights = WeightType::q4_1, .warps = 8, .ahead = 7},
+          {.weights = WeightType::q4_g128, .warps = 8, .ahead = 4},
+          {.weights = WeightType::q4_0, .rows = 8, .bands = 2, .gated = true, .warps = 8, .ahead = 2}})
+      texts.push_back(tiled_linear_kernel(form));
+  if (GetParam() != "sm_75") {
+    for (const WeightType type :
+         {WeightType::bf16, WeightType::q8_0, WeightType::q4_0, WeightType::q4_1, WeightType::q4_g128})
+      texts.push_back(tiled_many_kernel(type, 2));
+    for (const KernelText& text : {tiled_many_kernel(WeightType::bf16, 3), split_kernel(2), sum_splits_kernel()})
+      texts.push_back(text);
+  }
+  for (const KernelText& text : texts) {
     weft::testing::count_cubin();
     const jit::Built built =
         jit::build({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target(GetParam())});

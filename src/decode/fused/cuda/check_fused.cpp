@@ -7,9 +7,9 @@
 #include "base/check.h"
 #include "decode/fused/cuda/model_kernel.h"
 #include "decode/fused/cuda/model_text.h"
-#include "decode/fused/cuda/tiled_weights.h"
 #include "decode/step_attention.h"
 #include "jit/cuda/runtime.h"
+#include "ops/cuda/tiled_weights.h"
 #include "ops/rope.h"
 #include "weft/error.h"
 
@@ -62,8 +62,8 @@ void check_shape(const ModelConfig& config, const Program& program) {
 }
 
 void check_weights(const Partition& partition) {
-  for (const MatrixPartition& matrix : partition.matrices) check_tiles(matrix.tiles, matrix.role);
-  check_tiles(partition.embedding, WeightRole::embedding);
+  for (const MatrixPartition& matrix : partition.matrices) ops::check_tiles(matrix.tiles, to_string(matrix.role));
+  ops::check_tiles(partition.embedding, "embedding");
 }
 
 void check_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
@@ -72,8 +72,7 @@ void check_fused(const ModelConfig& config, const ModelSources& sources, const F
   check_options(options);
   const Program program = make_program(config, parts_of(sources));
   check_shape(config, program);
-  const Partition partition =
-      make_partition(program, form_of(program, sources), machine_of(runtime, options.device, program));
+  const Partition partition = card_partition(options.device, program, sources);
   shape_of(partition, kMostRows, kv_dtype_of(options));
   check_weights(partition);
 }

@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "decode/fused/cuda/stuck_text.h"
-#include "decode/fused/cuda/tiled_weights.h"
 #include "decode/fused/partition.h"
+#include "ops/cuda/tiled_weights.h"
 
 namespace weft {
 namespace text {
@@ -30,7 +30,7 @@ void require(const char* name, int value, int least, int most, int multiple_of =
 }
 
 void check_options(const DeepLinearOptions& options) {
-  const TilePiece piece = tile_piece(options.type);
+  const ops::TilePiece piece = ops::tile_piece(options.type);
   check(piece.cols > 0, ErrorCode::unsupported,
         "type: required {}; supported are BF16, Q8_0, Q4_0, Q4_1 and Q4_G128; missing {}",
         weft::to_string(options.type), weft::to_string(options.type));
@@ -55,11 +55,11 @@ int rows_of_kernel(const DeepLinearOptions& options) { return options.rows > 1 ?
 
 // The kernel's tiles are pieces.
 int pieces_of_tile(const MatrixPartition& cut, WeightType type) {
-  return static_cast<int>(cut.tiles.tile_cols / tile_piece(type).cols);
+  return static_cast<int>(cut.tiles.tile_cols / ops::tile_piece(type).cols);
 }
 
 DeepLinearArgs args_of(const DeepLinearOptions& options, const MatrixPartition& cut) {
-  const TilePiece piece = tile_piece(options.type);
+  const ops::TilePiece piece = ops::tile_piece(options.type);
   const int pieces = pieces_of_tile(cut, options.type);
   DeepLinearArgs args{.limit_ns = options.limit_ns,
                       .n = options.n,
@@ -94,7 +94,7 @@ DeepLinearArgs args_of(const DeepLinearOptions& options, const MatrixPartition& 
 }  // namespace
 
 MatrixPartition cut_line(int n, int workers, WeightType type) {
-  const int64_t piece_cols = tile_piece(type).cols;
+  const int64_t piece_cols = ops::tile_piece(type).cols;
   int64_t cols = kMostCutColumns / piece_cols * piece_cols;
   while (n % cols != 0) cols -= piece_cols;
   return deal(tile({.cols = n, .parts = {{type, n}}}, cols), workers);
@@ -119,7 +119,7 @@ cuda::KernelText deep_linear_text(const DeepLinearOptions& options) {
   const int pairs = std::clamp((options.n / 2 + threads - 1) / threads, 1, kMostLoads / pieces);
   const int most_rows = rows_of_kernel(options);
   const std::string symbol = fmt::format("weft_deep_linear_{}_{}_{}_{}_{}x{}", to_string(options.edge),
-                                         tile_struct(options.type), most_rows, options.warps, pairs, pieces);
+                                         ops::tile_struct(options.type), most_rows, options.warps, pairs, pieces);
   return {.name = fmt::format("deep linear, {}, {} edges, {} warps", weft::to_string(options.type),
                               to_string(options.edge), options.warps),
           .symbol = symbol,
@@ -127,7 +127,7 @@ cuda::KernelText deep_linear_text(const DeepLinearOptions& options) {
           .head = text::decode_deep_linear,
           .instances = fmt::format("WEFT_DEEP_LINEAR({}, {}, {}, {}, {}, {}, {})\n", symbol,
                                    options.edge == EdgeForm::counter ? "CounterEdge" : "TaggedEdge",
-                                   tile_struct(options.type), most_rows, options.warps, pairs, pieces),
+                                   ops::tile_struct(options.type), most_rows, options.warps, pairs, pieces),
           .threads = threads + 32,
           .shared_bytes = layout_of(args).bytes};
 }

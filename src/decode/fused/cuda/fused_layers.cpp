@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -12,22 +13,19 @@
 #include "decode/fused/cuda/phase_times.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
-#include "ops/cuda/weights.h"
 
 namespace weft::decode::fused {
 namespace {
 
-constexpr uint64_t kBesideWeights = uint64_t{1} << 30;  // that a card keeps free for what steps bring
-
 class FusedLayers : public Layers {
  public:
-  FusedLayers(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
-              const Sequences& sequences)
+  FusedLayers(const ModelConfig& config, std::shared_ptr<const CardWeights> weights, const ModelSources& sources,
+              const ForwardOptions& options, const Sequences& sequences)
       : config_(config),
         card_(cuda::Card::at(options.device.index)),
         own_stream_(cuda::make_stream(card_)),
         stream_(Stream::cuda(own_stream_.get(), card_.index())),
-        model_(config, sources, options, sequences, stream_) {
+        model_(config, std::move(weights), sources, options, sequences, stream_) {
     // Who asks for the fused step by name gets its kernels, and what they throw, with the first step that needs each.
     if (options.step == StepForm::automatic) model_.load_all();
   }
@@ -120,28 +118,10 @@ std::string why_not_fused(const ModelConfig& config, const ModelSources& sources
   return "";
 }
 
-std::string why_no_room(const ModelSources& sources, const ForwardOptions& options) {
-  const auto bytes_of = [](const Sources& all) {
-    uint64_t bytes = 0;
-    for (const ops::WeightSource& source : all)
-      bytes += static_cast<uint64_t>(source.rows * ops::file_row_bytes(source.type, source.cols));
-    return bytes;
-  };
-  uint64_t bytes = kBesideWeights + bytes_of(sources.embedding) + bytes_of(sources.own_head);
-  for (const LayerSources& layer : sources.layers)
-    for (const Sources* of : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) bytes += bytes_of(*of);
-  const uint64_t free = cuda::available(options.device);
-  if (bytes <= free) return "";
-  return fmt::format(
-      "the fused step: required {} bytes for its form of the weights beside the layered one, supported "
-      "are {} that {} has free, missing {}",
-      bytes, free, to_string(options.device), bytes - free);
-}
-
-std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, const ModelSources& sources,
-                                          const ForwardOptions& options, const Sequences& sequences) {
-  check_fused(config, sources, options);
-  return std::make_unique<FusedLayers>(config, sources, options, sequences);
+std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
+                                          const ModelSources& sources, const ForwardOptions& options,
+                                          const Sequences& sequences) {
+  return std::make_unique<FusedLayers>(config, std::move(weights), sources, options, sequences);
 }
 
 }  // namespace weft::decode::fused

@@ -1,12 +1,13 @@
 // Layers whose steps a card runs as one launch each: steps of 1 to 8 rows, any number of requests.
 //
 //   if (const std::string why = why_not_fused(config, sources, options); why.empty())
-//     layers = make_fused_layers(config, sources, options, sequences);
+//     layers = make_fused_layers(config, weights, sources, options, sequences);
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "decode/cuda/weights.h"
 #include "decode/layers.h"
 #include "weft/error.h"
 
@@ -16,13 +17,12 @@ namespace weft::decode::fused {
 std::string reason_of(const Error& error);
 // "": nothing that is known before weights are read stands against it. Else what, as an error says it.
 std::string why_not_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options);
-// The same of the device's free memory: for all weights once more.
-std::string why_no_room(const ModelSources& sources, const ForwardOptions& options);
-
-// Throws Error(unsupported), by name, for what check_fused.h says, for fewer multiprocessors free than the card has and
+// check_fused (check_fused.h) has passed, and the weights lie in the tiles of card_partition (model_kernel.h). Throws
+// Error(unsupported), by name, for fewer multiprocessors free than the card has and
 // for scales that are not finite, and Error(out_of_memory), naming the bytes. From `run`: Error(unsupported) for steps
 // of more than kMostRows rows or of invariant ones, Error(device_failed) where a wait gave up; the next step is right.
-std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, const ModelSources& sources,
-                                          const ForwardOptions& options, const Sequences& sequences);
+std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
+                                          const ModelSources& sources, const ForwardOptions& options,
+                                          const Sequences& sequences);
 
 }  // namespace weft::decode::fused

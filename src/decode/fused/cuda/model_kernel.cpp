@@ -37,17 +37,19 @@ Machine card_machine(int workers, const Program& program) {
   return machine;
 }
 
-Machine machine_of(const cuda::Runtime& runtime, Device device, const Program& program) {
-  return card_machine(runtime.num_multiprocessors(device), program);
+Partition card_partition(Device device, const Program& program, const ModelSources& sources) {
+  return make_partition(program, form_of(program, sources),
+                        card_machine(cuda::runtime().num_multiprocessors(device), program));
 }
 
-ModelKernel::ModelKernel(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
-                         const Sequences& sequences, Stream stream)
+ModelKernel::ModelKernel(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
+                         const ModelSources& sources, const ForwardOptions& options, const Sequences& sequences,
+                         Stream stream)
     : config_(config), options_(options), runtime_(cuda::runtime()), device_(options.device), stream_(stream) {
   const Program program = make_program(config, parts_of(sources));
-  partition_ = make_partition(program, form_of(program, sources), machine_of(runtime_, device_, program));
+  partition_ = card_partition(device_, program, sources);
   const Variant& one = variant_of(1);
-  weights_.emplace(runtime_, device_, partition_, one.shape, sources, team_of(options), options.on_load, stream_);
+  weights_.emplace(runtime_, device_, std::move(weights), one.shape, sources, stream_);
   weights_->tell(args_);
   make_tables();
   const KvCache first = sequences.layer(0);

@@ -1,6 +1,6 @@
 // A model on a card as one kernel: its weights, its tables, what a step brings, and the launch.
 //
-//   ModelKernel model(config, std::move(sources), options, sequences, stream);
+//   ModelKernel model(config, weights, sources, options, sequences, stream);
 //   model.plan(step);
 //   model.upload(step);
 //   model.launch(step, false);                // [step.rows(), vocabulary] at model.logits(), in the stream's order
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -24,9 +25,9 @@ namespace weft::decode::fused {
 
 class ModelKernel {
  public:
-  // check_fused has passed.
-  ModelKernel(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options,
-              const Sequences& sequences, Stream stream);
+  // check_fused has passed; the weights lie in the tiles of card_partition.
+  ModelKernel(const ModelConfig& config, std::shared_ptr<const CardWeights> weights, const ModelSources& sources,
+              const ForwardOptions& options, const Sequences& sequences, Stream stream);
 
   // The kernels of all numbers of rows now, several at a time: no step compiles one.
   void load_all();
@@ -92,6 +93,6 @@ class ModelKernel {
 // What the kernel runs on: chunks of keys follow from the size of heads.
 Machine card_machine(int workers, const Program& program);
 // With a worker for each multiprocessor of the card.
-Machine machine_of(const cuda::Runtime& runtime, Device device, const Program& program);
+Partition card_partition(Device device, const Program& program, const ModelSources& sources);
 
 }  // namespace weft::decode::fused

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "decode/fused/cuda/text_writer.h"
-#include "decode/fused/cuda/tiled_weights.h"
+#include "ops/cuda/tiled_weights.h"
 
 namespace weft {
 namespace text {
@@ -155,13 +155,14 @@ class ModelWriter {
     for (size_t i = 0; i < all.size(); ++i) {
       const MatrixPartition& matrix = *all[i];
       text_.line("using {} = Matrix<tile::{}, {}, {}, {}, {}, {}, {}, {}, {}, {}>;", type_name_of(matrix.role),
-                 tile_struct(type_of(matrix.tiles, to_string(matrix.role))), i, matrix.tiles.rows, matrix.tiles.cols,
-                 matrix.tiles.num_panels, matrix.tiles.tile_cols, entry_tiles(matrix), matrix.most_pieces(),
-                 matrix.role == WeightRole::head ? 0 : shape_.cells_of(shared_of(matrix.role)), slots);
+                 ops::tile_struct(type_of(matrix.tiles, to_string(matrix.role))), i, matrix.tiles.rows,
+                 matrix.tiles.cols, matrix.tiles.num_panels, matrix.tiles.tile_cols, entry_tiles(matrix),
+                 matrix.most_pieces(), matrix.role == WeightRole::head ? 0 : shape_.cells_of(shared_of(matrix.role)),
+                 slots);
       slots += matrix.first_slot.size();
     }
     text_.line("using Embedding = Matrix<tile::{}, 0, {}, {}, 1, {}, 1, 1, 0, 0>;",
-               tile_struct(type_of(partition_.embedding, "embedding")), partition_.embedding.rows,
+               ops::tile_struct(type_of(partition_.embedding, "embedding")), partition_.embedding.rows,
                partition_.embedding.cols, partition_.embedding.tile_cols);
   }
 

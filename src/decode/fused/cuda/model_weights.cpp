@@ -5,54 +5,25 @@
 #include <vector>
 
 #include "base/check.h"
-#include "decode/fused/cuda/tiled_weights.h"
 
 namespace weft::decode::fused {
-namespace {
 
-constexpr int64_t kMatrixAlignment = 256;
-constexpr WeightRole kOfLayer[] = {WeightRole::qkv, WeightRole::output, WeightRole::gate_up, WeightRole::down};
-
-}  // namespace
-
-ModelWeights::ModelWeights(const cuda::Runtime& runtime, Device device, const Partition& partition,
-                           const ModelShape& shape, const ModelSources& sources, WorkerTeam& team,
-                           const std::function<void(double)>& on_load, Stream stream) {
-  struct Place {
-    WeightRole role;
-    const TiledMatrix* tiles;
-    const Sources* sources;
-    int64_t at;
+TilesOf tiles_of(const Partition& partition) {
+  return [&partition](WeightRole role, int layer) -> const TiledMatrix* {
+    return role == WeightRole::embedding ? &partition.embedding : &partition.matrix_of(role, layer).tiles;
   };
-  std::vector<Place> places;
-  int64_t bytes = 0;
-  const auto place = [&](WeightRole role, const TiledMatrix& tiles, const Sources& from) {
-    const int64_t at = bytes;
-    places.push_back({role, &tiles, &from, at});
-    bytes += (tiles.bytes + kMatrixAlignment - 1) / kMatrixAlignment * kMatrixAlignment;
-    return at;
-  };
-  std::vector<int64_t> offsets;
-  for (size_t layer = 0; layer < sources.layers.size(); ++layer)
-    for (const WeightRole role : kOfLayer) {
-      const Sources& from = matrix_of(sources, role, static_cast<int>(layer));
-      const bool is_there = !from.empty();  // else nobody asks where
-      offsets.push_back(is_there ? place(role, partition.matrix_of(role, static_cast<int>(layer)).tiles, from) : -1);
-    }
-  // A head that is the embedding lies once, as the head.
-  const TiledMatrix& head = partition.matrices.back().tiles;
-  const bool is_tied = sources.own_head.empty();
-  head_ = place(WeightRole::head, head, is_tied ? sources.embedding : sources.own_head);
-  const int64_t of_token = bytes;
-  embedding_ = is_tied ? head_ : place(WeightRole::embedding, partition.embedding, sources.embedding);
+}
 
-  matrices_ = Workspace(device, static_cast<size_t>(bytes));
-  for (const Place& each : places) {
-    write_tiles(*each.tiles, each.role, *each.sources, runtime, device, static_cast<char*>(matrices_.data()) + each.at,
-                team, stream);
-    if (on_load) on_load(static_cast<double>(each.at + each.tiles->bytes) / static_cast<double>(bytes));
-  }
-
+ModelWeights::ModelWeights(const cuda::Runtime& runtime, Device device, std::shared_ptr<const CardWeights> matrices,
+                           const ModelShape& shape, const ModelSources& sources, Stream stream)
+    : matrices_(std::move(matrices)) {
+  const std::string not_finite = matrices_->not_finite();
+  check(not_finite.empty(), ErrorCode::unsupported,
+        "the fused step: required {}; supported are finite ones; missing: sums of others", not_finite);
+  std::vector<int64_t> offsets;  // -1: a stack of one part of layers has not all of them, and nobody asks where
+  for (const CardLayerWeights& layer : matrices_->layers)
+    for (const ops::CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
+      offsets.push_back(matrix->rows > 0 ? offset_of(*matrix) : -1);
   std::vector<float> vectors(sources.layers.size() * static_cast<size_t>(shape.vectors_of_layer));
   for (size_t layer = 0; layer < sources.layers.size(); ++layer)
     for (const WeightRole role : kLayerVectors)
@@ -69,14 +40,20 @@ ModelWeights::ModelWeights(const cuda::Runtime& runtime, Device device, const Pa
   };
   vectors_ = upload(vectors);
   offsets_ = upload(offsets);
-  bytes_per_token_ = static_cast<size_t>(of_token) + vectors_.bytes();
+}
+
+// Its first tile's, as parts of a matrix in several types are refused.
+int64_t ModelWeights::offset_of(const ops::CardMatrix& matrix) const {
+  ensure(matrix.is_tiled(), "{} lies in planes", matrix.name);
+  return reinterpret_cast<const char*>(matrix.typed_rows[0].tiles.data) -
+         static_cast<const char*>(matrices_->matrices.data());
 }
 
 void ModelWeights::tell(ModelArgs& args) const {
-  args.weights = static_cast<const unsigned char*>(matrices_.data());
+  args.weights = static_cast<const unsigned char*>(matrices_->matrices.data());
   args.offsets = static_cast<const long long*>(offsets_.data());
-  args.embedding = embedding_;
-  args.head = head_;
+  args.embedding = offset_of(matrices_->embedding);
+  args.head = offset_of(matrices_->head());
   args.vectors = static_cast<const float*>(vectors_.data());
   args.output_norm = args.vectors + output_norm_;
 }

@@ -1,33 +1,36 @@
-// A model's weights on a card, in the tiles of a partition.
+// What a fused step reads of a model: the matrices of CardWeights, which lie in the tiles of its partition, and
+// vectors.
 #pragma once
 
-#include <functional>
+#include <memory>
 
+#include "decode/cuda/weights.h"
 #include "decode/fused/cuda/model_text.h"
 #include "decode/fused/partition.h"
-#include "decode/weights.h"
 #include "jit/cuda/runtime.h"
 #include "weft/device.h"
 
 namespace weft::decode::fused {
 
+// In which the partition's workers stream a matrix. The partition outlives it.
+TilesOf tiles_of(const Partition& partition);
+
 class ModelWeights {
  public:
-  // Reads and packs with the team; `on_load` is told the share that is done. Throws Error(unsupported) for types
-  // without tiles, Error(out_of_memory), naming the bytes, and what reading throws.
-  ModelWeights(const cuda::Runtime& runtime, Device device, const Partition& partition, const ModelShape& shape,
-               const ModelSources& sources, WorkerTeam& team, const std::function<void(double)>& on_load,
-               Stream stream);
+  // Matrices in the tiles of the partition. Throws Error(unsupported) for scales that are not finite.
+  ModelWeights(const cuda::Runtime& runtime, Device device, std::shared_ptr<const CardWeights> matrices,
+               const ModelShape& shape, const ModelSources& sources, Stream stream);
 
-  size_t bytes_per_token() const { return bytes_per_token_; }
+  size_t bytes_per_token() const { return matrices_->bytes_per_token(); }
   // Fills in where they lie.
   void tell(ModelArgs& args) const;
 
  private:
-  Workspace matrices_, vectors_, offsets_;
-  int64_t embedding_ = 0, head_ = 0;  // in matrices_, in bytes
-  int64_t output_norm_ = 0;           // in vectors_, in floats
-  size_t bytes_per_token_ = 0;
+  int64_t offset_of(const ops::CardMatrix& matrix) const;
+
+  std::shared_ptr<const CardWeights> matrices_;
+  Workspace vectors_, offsets_;
+  int64_t output_norm_ = 0;  // in vectors_, in floats
 };
 
 }  // namespace weft::decode::fused

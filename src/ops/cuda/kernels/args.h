@@ -151,4 +151,70 @@ struct LinearArgs {
   bool is_aligned;  // x, its rows and the norm's weights to 16 bytes, and cols a multiple of 4
 };
 
+// Rows of one type of a matrix in tiles (ops/tiled_matrix.h): its first band, and how to go on. Pieces are those of
+// tile/cuda/matvec.h.
+struct CardTiles {
+  const unsigned char* data;
+  long long panel_bytes;     // from a panel of the matrix to the next
+  int panels, strip_pieces;  // the latter of a band within a panel
+};
+
+// y = x W^T with weights in tiles, rows of x normed first where there is a norm's weight. `add`: y += that.
+struct TiledLinearArgs {
+  CardTiles w;
+  const float* x;     // [up to as many rows as the kernel is for, cols]
+  const float* norm;  // [cols]
+  float* y;
+  long long ldx, ldy;  // in elements
+  long long outputs;   // columns of y; of a gate half as many as the weights have rows, a multiple of 16
+  int bands;           // of 16 outputs
+  int cols, rows;      // of x
+  int chunk;           // pieces whose columns of x a warp's shared memory holds
+  float eps;
+  bool add, gelu;
+  bool is_aligned;  // x, its rows and the norm's weights to 16 bytes, and cols a multiple of 4
+};
+
+// x of many rows as a sum of `parts` numbers in bf16, one behind the other's rows, normed before where there is a
+// norm's weight. Columns from cols to ld of what is made are 0.
+struct SplitArgs {
+  const float* x;      // [rows, cols]
+  const float* norm;   // [cols]
+  unsigned short* to;  // [parts, rows, ld]
+  long long ldx, ld, rows;
+  int cols;
+  float eps;
+};
+
+// y = x W^T with weights in tiles and x in parts. Chunks of columns are cut into `splits`; of several each leaves sums
+// of its own.
+struct TiledManyArgs {
+  CardTiles w;
+  const unsigned short* x;  // [parts, rows, ld]
+  float* y;
+  float* sums;  // [splits, rows, outputs]; null: one split, which makes y
+  long long ld, ldy, rows, outputs;
+  int bands, chunks, splits, row_blocks, works;  // the latter what CTAs share
+  bool add;
+};
+// y = the splits' sums in their order. `add`: y += that.
+struct SumSplitsArgs {
+  const float* sums;
+  float* y;
+  long long ldy, rows, outputs;
+  int splits;
+  bool add;
+};
+
+// Rows `tokens` of a matrix in tiles, or those from first_row on, times a factor.
+struct TiledEmbedArgs {
+  CardTiles w;
+  const int* tokens;  // null: rows from first_row on
+  long long first_row;
+  float* to;  // [rows, cols]
+  long long rows, cols;
+  float scale;
+  bool is_aligned;  // `to` to 16 bytes, and cols a multiple of 4
+};
+
 }  // namespace weft::ops

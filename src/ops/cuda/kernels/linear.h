@@ -149,19 +149,8 @@ struct Linear {
   }
   // Of each lane's own row of x, once all squares are shared. All lanes call.
   WEFT_INLINE static NormFactors factors_of(const LinearArgs& args, const Shared& shared, int own_row) {
-    const bool exists = own_row < args.rows;
-    const float mean =
-        exists ? squares_of(shared, own_row < kRows ? own_row : 0) / static_cast<float>(args.cols) + args.eps : 1.f;
-    if (ptx::ballot(!is_usual(mean)) == 0) return usual_factors(mean);
-    NormFactors own = {1.f, 1.f};
-    WEFT_NO_UNROLL
-    for (int row = 0; row < args.rows; ++row) {
-      const float* from = args.x + row * args.ldx;
-      const NormFactors factors =
-          norm_factors(args.cols, args.eps, squares_of(shared, row), [&](int i) { return from[i]; });
-      if (row == own_row) own = factors;
-    }
-    return own;
+    return factors_of_own_row(args.x, args.ldx, args.rows, args.cols, args.eps, own_row,
+                              [&](int row) { return squares_of(shared, row < kRows ? row : 0); });
   }
 
   // The row of the weights that makes sum o; some row where there is none.

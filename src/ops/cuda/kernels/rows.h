@@ -47,4 +47,21 @@ WEFT_INLINE NormFactors norm_factors(int n, float eps, const Element& element) {
   return norm_factors(n, eps, tile::lane_sum(squares), element);
 }
 
+// Of each lane's own row, which there is or not, of the first `rows` rows of x with n elements, whose squares
+// squares_of(row) knows. All lanes call.
+template <class Squares>
+WEFT_INLINE NormFactors factors_of_own_row(const float* x, i64 ldx, int rows, int n, float eps, int own_row,
+                                           const Squares& squares_of) {
+  const float mean = own_row < rows ? squares_of(own_row) / static_cast<float>(n) + eps : 1.f;
+  if (ptx::ballot(!is_usual(mean)) == 0) return usual_factors(mean);
+  NormFactors own = {1.f, 1.f};
+  WEFT_NO_UNROLL
+  for (int row = 0; row < rows; ++row) {
+    const float* from = x + row * ldx;
+    const NormFactors factors = norm_factors(n, eps, squares_of(row), [&](int i) { return from[i]; });
+    if (row == own_row) own = factors;
+  }
+  return own;
+}
+
 }  // namespace weft::ops

@@ -1,15 +1,19 @@
-#include "decode/fused/cuda/tiled_weights.h"
+#include "ops/cuda/tiled_weights.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
 
-namespace weft::decode::fused {
+namespace weft::ops {
 namespace {
 
-constexpr int64_t kChunkBytes = 32 << 20;  // that are packed before they are written, about
+constexpr int64_t kPackedBytes = 32 << 20;  // that are packed before they are written, about
 constexpr int64_t kFragmentCols = 16;
 
 // How a quantised type lies: integers of one file byte or half of one, a scale for `group` columns, perhaps a least
@@ -118,24 +122,36 @@ void pack_tile(WeightType type, const BandRows& from, int64_t first_col, int64_t
       pack_integers<128>(*form, weight_block(type), from, col, to);
 }
 
+// A scale or a least value that is no finite number, the first one of the matrix; there is none where the row is the
+// largest.
+struct NotFinite {
+  int64_t row = std::numeric_limits<int64_t>::max(), col = 0, kind = 0;
+  uint16_t bits = 0;
+  friend auto operator<=>(const NotFinite&, const NotFinite&) = default;
+
+  std::string in_words(std::string_view name) const {
+    if (row == NotFinite{}.row) return "";
+    return fmt::format("{}, row {}, columns from {} on: a {} of fp16 bits {:#06x}, which is no finite number", name,
+                       row, col, kind == 0 ? "scale" : "least value", bits);
+  }
+};
+
 // Bands whose rows are read from the sources, and packed.
 class BandPacker {
  public:
-  BandPacker(const TiledMatrix& tiles, WeightRole role, const Sources& sources)
-      : tiles_(tiles), role_(role), sources_(sources) {
-    check_tiles(tiles, role);
-    for (const ops::WeightSource& source : sources) {
-      ensure(source.cols == tiles.cols, "{}: a source of {} columns, and not {}", to_string(role), source.cols,
-             tiles.cols);
+  BandPacker(const TiledMatrix& tiles, std::string_view name, std::span<const WeightSource> sources)
+      : tiles_(tiles), name_(name), sources_(sources) {
+    check_tiles(tiles, name);
+    for (const WeightSource& source : sources) {
+      ensure(source.cols == tiles.cols, "{}: a source of {} columns, and not {}", name, source.cols, tiles.cols);
       first_row_.push_back(first_row_.back() + source.rows);
     }
-    ensure(first_row_.back() == tiles.rows, "{}: sources of {} rows, and not {}", to_string(role), first_row_.back(),
-           tiles.rows);
+    ensure(first_row_.back() == tiles.rows, "{}: sources of {} rows, and not {}", name, first_row_.back(), tiles.rows);
   }
 
   // All tiles of the band, from the left; `to` says where each goes.
   template <class To>
-  void pack(int64_t band, std::vector<char>& rows, const To& to) const {
+  void pack(int64_t band, std::vector<char>& rows, NotFinite& first_bad, const To& to) const {
     const TiledMatrix::Part& part = tiles_.part_of_band(band);
     const WeightBlock& block = weight_block(part.type);
     const int64_t first = tiles_.first_row_of(band), count = tiles_.rows_of(band);
@@ -143,7 +159,7 @@ class BandPacker {
     rows.resize(static_cast<size_t>(kBandRows * row_bytes));
     read(part.type, first, first + count, row_bytes, rows.data());
     if (const IntegerForm* form = integer_form(part.type); form != nullptr)
-      check_scales(*form, block, {rows.data(), row_bytes, count, tiles_.cols}, first);
+      look_at_scales(*form, block, {rows.data(), row_bytes, count, tiles_.cols}, first, first_bad);
     for (int64_t tile = 0; tile < tiles_.band_tiles; ++tile)
       pack_tile(part.type, {rows.data(), row_bytes, count, tiles_.cols}, tile * tiles_.tile_cols, tiles_.tile_cols,
                 to(tile));
@@ -151,25 +167,23 @@ class BandPacker {
 
  private:
   // Integers times a scale that is no number are none either, whatever x is.
-  void check_scales(const IntegerForm& form, const WeightBlock& block, const BandRows& from, int64_t first_row) const {
+  void look_at_scales(const IntegerForm& form, const WeightBlock& block, const BandRows& from, int64_t first_row,
+                      NotFinite& first) const {
     const int64_t kinds = form.has_least ? 2 : 1;
     for (int64_t row = 0; row < from.count; ++row)
       for (int64_t at = 0; at < from.row_bytes; at += block.bytes)
         for (int64_t kind = 0; kind < kinds; ++kind) {
           uint16_t scale = 0;
           std::memcpy(&scale, from.data + row * from.row_bytes + at + 2 * kind, sizeof scale);
-          check((scale & 0x7c00) != 0x7c00, ErrorCode::unsupported,
-                "{}, row {}, columns from {} on: required a {} of fp16 bits {:#06x}, which is no finite number; "
-                "supported are finite ones; missing: a fused step over others",
-                to_string(role_), first_row + row, at / block.bytes * block.inputs, kind == 0 ? "scale" : "least value",
-                scale);
+          if ((scale & 0x7c00) == 0x7c00)
+            first = std::min(first, {first_row + row, at / block.bytes * block.inputs, kind, scale});
         }
   }
 
   void read(WeightType type, int64_t begin, int64_t end, int64_t row_bytes, char* to) const {
     auto source = static_cast<size_t>(std::ranges::upper_bound(first_row_, begin) - first_row_.begin() - 1);
     for (; begin < end; ++source) {
-      const ops::WeightSource& from = sources_[source];
+      const WeightSource& from = sources_[source];
       ensure(from.type == type, "row {} of type {}, and not {}", begin, weft::to_string(from.type),
              weft::to_string(type));
       const int64_t stop = std::min(end, first_row_[source + 1]);
@@ -180,8 +194,8 @@ class BandPacker {
   }
 
   const TiledMatrix& tiles_;
-  const WeightRole role_;
-  const Sources& sources_;
+  const std::string_view name_;
+  std::span<const WeightSource> sources_;
   std::vector<int64_t> first_row_{0};  // of each source, then of all
 };
 
@@ -190,7 +204,7 @@ class Chunk {
  public:
   Chunk(const TiledMatrix& tiles, int64_t first_band) : tiles_(tiles), first_(first_band), end_(first_band + 1) {
     int64_t at = bytes_of(first_band);
-    while (end_ < tiles.num_bands && at + bytes_of(end_) <= kChunkBytes) at += bytes_of(end_++);
+    while (end_ < tiles.num_bands && at + bytes_of(end_) <= kPackedBytes) at += bytes_of(end_++);
     at = 0;
     for (int64_t panel = 0; panel < tiles.num_panels; ++panel) {
       at_.push_back(at);
@@ -222,11 +236,14 @@ class Chunk {
   std::vector<int64_t> at_ = {};
 };
 
-// give(first byte of the matrix, bytes, how many), for runs of tiles of the line.
+// give(first byte of the matrix, bytes, how many), for runs of tiles of the line. Gives the scale that is not finite,
+// in words.
 template <class Give>
-void for_runs(const TiledMatrix& tiles, WeightRole role, const Sources& sources, WorkerTeam& team, const Give& give) {
-  const BandPacker packer(tiles, role, sources);
+std::string for_runs(const TiledMatrix& tiles, std::string_view name, std::span<const WeightSource> sources,
+                     WorkerTeam& team, const Give& give) {
+  const BandPacker packer(tiles, name, sources);
   std::vector<char> packed;
+  std::vector<NotFinite> not_finite(static_cast<size_t>(team.num_workers()));
   for (int64_t band = 0; band < tiles.num_bands;) {
     const Chunk chunk(tiles, band);
     packed.resize(std::max(packed.size(), static_cast<size_t>(chunk.bytes())));
@@ -234,12 +251,14 @@ void for_runs(const TiledMatrix& tiles, WeightRole role, const Sources& sources,
     team.run([&](int worker) {
       std::vector<char> rows;
       for (int64_t b = band + bands * worker / workers; b < band + bands * (worker + 1) / workers; ++b)
-        packer.pack(b, rows, [&](int64_t tile) { return packed.data() + chunk.place_of(b, tile); });
+        packer.pack(b, rows, not_finite[static_cast<size_t>(worker)],
+                    [&](int64_t tile) { return packed.data() + chunk.place_of(b, tile); });
     });
     for (int64_t panel = 0; panel < tiles.num_panels; ++panel)
       give(chunk.run(panel).first, packed.data() + chunk.at(panel), chunk.run(panel).second);
     band = chunk.end_band();
   }
+  return std::ranges::min(not_finite).in_words(name);
 }
 
 }  // namespace
@@ -261,36 +280,37 @@ std::string_view tile_struct(WeightType type) {
   }
 }
 
-void check_tiles(const TiledMatrix& tiles, WeightRole role) {
+void check_tiles(const TiledMatrix& tiles, std::string_view name) {
   for (const TiledMatrix::Part& part : tiles.parts) {
     const TilePiece piece = tile_piece(part.type);
     check(
         piece.cols > 0, ErrorCode::unsupported,
         "{}: required weights of type {}; supported by fused kernels are BF16, Q8_0, Q4_0, Q4_1 and Q4_G128; missing: "
         "{}",
-        to_string(role), weft::to_string(part.type), weft::to_string(part.type));
+        name, weft::to_string(part.type), weft::to_string(part.type));
     check(tiles.tile_cols % piece.cols == 0, ErrorCode::unsupported,
           "{}: required tiles of {} columns of type {}; supported are multiples of {}; missing: whole pieces of a tile",
-          to_string(role), tiles.tile_cols, weft::to_string(part.type), piece.cols);
+          name, tiles.tile_cols, weft::to_string(part.type), piece.cols);
     ensure(part.tile_bytes == tiles.tile_cols / piece.cols * piece.bytes, "a tile of {} with {} bytes",
            weft::to_string(part.type), part.tile_bytes);
   }
 }
 
-void write_tiles(const TiledMatrix& tiles, WeightRole role, const Sources& sources, const cuda::Runtime& runtime,
-                 Device device, void* to, WorkerTeam& team, Stream stream) {
-  for_runs(tiles, role, sources, team, [&](int64_t first_byte, const char* packed, int64_t bytes) {
+std::string write_tiles(const TiledMatrix& tiles, std::string_view name, std::span<const WeightSource> sources,
+                        const cuda::Runtime& runtime, Device device, void* to, WorkerTeam& team, Stream stream) {
+  return for_runs(tiles, name, sources, team, [&](int64_t first_byte, const char* packed, int64_t bytes) {
     const Bytes piece{packed, bytes};
     runtime.write(device, static_cast<char*>(to) + first_byte, {&piece, 1}, stream);
   });
 }
 
-std::vector<char> pack_tiles(const TiledMatrix& tiles, WeightRole role, const Sources& sources, WorkerTeam& team) {
+std::vector<char> pack_tiles(const TiledMatrix& tiles, std::string_view name, std::span<const WeightSource> sources,
+                             WorkerTeam& team) {
   std::vector<char> all(static_cast<size_t>(tiles.bytes));
-  for_runs(tiles, role, sources, team, [&](int64_t first_byte, const char* packed, int64_t bytes) {
+  for_runs(tiles, name, sources, team, [&](int64_t first_byte, const char* packed, int64_t bytes) {
     std::memcpy(all.data() + first_byte, packed, static_cast<size_t>(bytes));
   });
   return all;
 }
 
-}  // namespace weft::decode::fused
+}  // namespace weft::ops
