@@ -28,8 +28,8 @@ def kernel_files(root):
         if path.suffix not in (".h", ".cpp") or not path.is_file():
             continue
         if name.startswith(("src/tile/cuda/", "tests/simt/kernels/")) or re.match(r"src/.*/cuda/kernels/", name) or \
-                name in ("tests/simt/broken.cpp", "tests/simt/broken_cluster.cpp", "tests/simt/broken_ring.cpp", "tests/simt/broken_tensor.cpp",
-                         "tests/simt/broken_wgmma.cpp",
+                name in ("tests/simt/broken.cpp", "tests/simt/broken_cluster.cpp", "tests/simt/broken_lanes.cpp",
+                         "tests/simt/broken_ring.cpp", "tests/simt/broken_tensor.cpp", "tests/simt/broken_wgmma.cpp",
                          "tests/simt/forms.cpp", "tests/simt/kernels.cpp", "tests/simt/older_kernels.cpp",
                          "tests/simt/layout.cpp", "tests/simt/variant.cpp"):
             yield name, path.read_text()

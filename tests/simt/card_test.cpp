@@ -24,6 +24,7 @@ extern "C" void weft_older_attend_fp16(weft::AttendArgs args);
 extern "C" void weft_older_instructions(weft::InstructionsArgs args);
 extern "C" void weft_rows(weft::RowsArgs args);
 extern "C" void weft_ring(weft::PersistentArgs args);
+extern "C" void weft_lanes_ring(weft::PersistentArgs args);
 extern "C" void weft_grid(weft::PersistentArgs args);
 extern "C" void weft_chain(weft::PersistentArgs args);
 extern "C" void weft_phases(weft::PersistentArgs args);
@@ -182,6 +183,7 @@ TEST_F(SimtCard, KernelsThatStayGiveTheSame) {
     int ctas, threads, shared, words;
   };
   const Case cases[] = {{"weft_ring", weft_ring, 12, 384, kRingShared, kRingBytes / 4},
+                        {"weft_lanes_ring", weft_lanes_ring, 12, 96, kLanesRingShared, kRingBytes / 4},
                         {"weft_grid", weft_grid, 12, 320, 0, 256},
                         {"weft_chain", weft_chain, 12, 256, 1032, 256},
                         {"weft_phases", weft_phases, 1, 32, 1280, 256}};

@@ -23,6 +23,7 @@ extern "C" void weft_older_attend_fp16(weft::AttendArgs args);
 extern "C" void weft_older_instructions(weft::InstructionsArgs args);
 extern "C" void weft_rows(weft::RowsArgs args);
 extern "C" void weft_ring(weft::PersistentArgs args);
+extern "C" void weft_lanes_ring(weft::PersistentArgs args);
 extern "C" void weft_grid(weft::PersistentArgs args);
 extern "C" void weft_chain(weft::PersistentArgs args);
 extern "C" void weft_phases(weft::PersistentArgs args);
@@ -254,6 +255,8 @@ TEST_P(SimtInstructions, FragmentsLieAsTheManualSays) {
       EXPECT_EQ(std::bit_cast<float>(high), static_cast<float>(lane - 8));
     }
     EXPECT_EQ(static_cast<int>(word(63, lane)), -9);
+    const int third = lane / 8 * 8 + 3;
+    EXPECT_EQ(word(64, lane), static_cast<unsigned>(third * third + 3 * 19));
     EXPECT_EQ(counters[static_cast<size_t>(lane)], static_cast<unsigned>(lane));
   }
 }
@@ -322,6 +325,21 @@ TEST(SimtPersistent, RingGivesAllThatIsCopied) {
       for (int at = 0; at < ring_bytes(i) / 4; ++at, ++x)
         sums[static_cast<size_t>(at % 256)] = sums[static_cast<size_t>(at % 256)] * 31 + *x;
     for (size_t i = 0; i < 256; ++i) EXPECT_EQ(test.y[static_cast<size_t>(256 * cta) + i], sums[i]) << cta << ", " << i;
+  }
+}
+
+TEST(SimtPersistent, RingTakesBulkCopiesAndCopiesOfLanes) {
+  Persistent test(2, kRingBytes / 4);
+  test.run(weft_lanes_ring, 96, kLanesRingShared);
+  const unsigned* x = test.x.data();
+  for (size_t cta = 0; cta < 2; ++cta) {
+    std::vector<unsigned> sums(64, 0);
+    for (int i = 0; i < kRingCopies; ++i)
+      for (int at = 0; at < ring_bytes(i) / 4; ++at, ++x) {
+        unsigned& sum = sums[static_cast<size_t>(32 * (i % 2) + at % 32)];
+        sum = sum * 31 + *x;
+      }
+    for (size_t i = 0; i < 64; ++i) EXPECT_EQ(test.y[256 * cta + i], sums[i]) << cta << ", " << i;
   }
 }
 

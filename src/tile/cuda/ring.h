@@ -1,6 +1,6 @@
-// A ring of bytes in shared memory, between one thread that fills it by bulk copies and warps that empty it (from sm_90
-// on). What is loaded, waited for and released as one is an entry; entries have sizes of their own, and follow each
-// other in the ring. An entry belongs to one warp, which waits for it, reads it and releases it alone: entry number i
+// A ring of bytes in shared memory, between one thread that fills it, by bulk copies or with the cp.async of all lanes
+// of its warp, and warps that empty it (from sm_90 on). What is loaded, waited for and released as one is an entry;
+// entries have sizes of their own, and follow each other in the ring. An entry belongs to one warp, which waits for it, reads it and releases it alone: entry number i
 // to warp i % warps. At most `entries` are in use at once, a multiple of the warps: else a warp could be a round ahead
 // of an entry's other readers, and would take the parity of the round before last for its own.
 //
@@ -11,6 +11,9 @@
 //   if (!producer.acquire(bytes, phase)) return producer.drain();
 //   bulk_copy(producer.data(), from, bytes, producer.full());
 //   producer.advance();
+//   if (!producer.acquire_for_lanes(bytes, loaded, phase)) return producer.drain();          // one thread; then its warp:
+//   warp_sync();  cp_async_16(producer.data() + ..., ...);  cp_async_arrive(producer.full());  warp_sync();
+//   producer.arrive();  producer.advance();                                                  // and the one thread
 //   RingConsumer consumer(ring, warp, warps, limit_ns);                                      // all lanes of each warp
 //   if (consumer.wait()) read(consumer.data());
 //   consumer.release();
@@ -35,7 +38,8 @@ struct Ring {
 
   // Where an entry lies, and what the producer counts by: words of each.
   struct Place {
-    u32 at, bytes, span;  // the latter with the end of the ring that was too small for it
+    u32 at, bytes;
+    u32 span;  // with the end of the ring that was too small for it: a multiple of 16; plus 1 if lanes filled it
   };
   // Of shared memory: the ring, two mbarriers and the place of each entry, and how many phases were begun.
   static constexpr int size(int bytes, int entries) {
@@ -77,27 +81,19 @@ class RingProducer {
   WEFT_INLINE RingProducer(const Ring& ring, RingBounds bounds, u64 limit_ns)
       : ring_(ring), bounds_(bounds), limit_ns_(limit_ns) {}
 
-  // Until there is room for the next entry, in the ring and among the bytes in flight; then the entry expects `loaded`
-  // bytes of copies, no more than it has. False once limit_ns have gone by.
-  WEFT_INLINE bool acquire(u32 bytes, u32 loaded, u32 phase) {
-    const u32 bound = ptx::load_relaxed_shared(ring_.begun()) > phase ? bounds_.beside : bounds_.ahead;
-    while (landed_.number < next_.number && in_flight_ + loaded > bound)
-      if (!land_oldest()) return false;
-    const u32 size = static_cast<u32>(ring_.bytes);
-    own_ = (bytes + 15) / 16 * 16;
-    const bool fits = at_ + own_ <= size;
-    const u32 span = fits ? own_ : size - at_ + own_;
-    while (freed_.number < next_.number && (next_.number - freed_.number == ring_.entries || used_ + span > size))
-      if (!free_oldest()) return false;
-    if (!fits || used_ == 0) at_ = 0;
-    const u32 taken = used_ == 0 ? own_ : span;
-    *ring_.place(next_.entry) = {at_, loaded, taken};
-    used_ += taken;
-    in_flight_ += loaded;
-    ptx::mbarrier_arrive_expect(full(), loaded);
+  // Until there is room for the next entry, in the ring and among the bytes in flight; then the entry expects so many
+  // bytes of bulk copies. False once limit_ns have gone by.
+  WEFT_INLINE bool acquire(u32 bytes, u32 phase) {
+    if (!take(bytes, bytes, phase, false)) return false;
+    if (lanes_wrote_) ptx::fence_async_shared();
+    lanes_wrote_ = false;
+    ptx::mbarrier_arrive_expect(full(), bytes);
     return true;
   }
-  WEFT_INLINE bool acquire(u32 bytes, u32 phase) { return acquire(bytes, bytes, phase); }
+  // The same for cp.async of the warp's lanes, `loaded` bytes of them, no more than the entry has. Behind a barrier of
+  // the warp all its lanes copy and call cp_async_arrive(full()); behind the next one the thread calls arrive().
+  WEFT_INLINE bool acquire_for_lanes(u32 bytes, u32 loaded, u32 phase) { return take(bytes, loaded, phase, true); }
+  WEFT_INLINE void arrive() const { ptx::mbarrier_arrive(full()); }
   WEFT_INLINE u8* data() const { return ring_.shared + at_; }
   WEFT_INLINE u64* full() const { return ring_.full(next_.entry); }
   WEFT_INLINE void advance() {
@@ -118,6 +114,23 @@ class RingProducer {
     int number = 0, entry = 0;
     u32 parity = 0;
   };
+  WEFT_INLINE bool take(u32 bytes, u32 loaded, u32 phase, bool for_lanes) {
+    const u32 bound = ptx::load_relaxed_shared(ring_.begun()) > phase ? bounds_.beside : bounds_.ahead;
+    while (landed_.number < next_.number && in_flight_ + loaded > bound)
+      if (!land_oldest()) return false;
+    const u32 size = static_cast<u32>(ring_.bytes);
+    own_ = (bytes + 15) / 16 * 16;
+    const bool fits = at_ + own_ <= size;
+    const u32 span = fits ? own_ : size - at_ + own_;
+    while (freed_.number < next_.number && (next_.number - freed_.number == ring_.entries || used_ + span > size))
+      if (!free_oldest()) return false;
+    if (!fits || used_ == 0) at_ = 0;
+    const u32 taken = used_ == 0 ? own_ : span;
+    *ring_.place(next_.entry) = {at_, loaded, taken | static_cast<u32>(for_lanes)};
+    used_ += taken;
+    in_flight_ += loaded;
+    return true;
+  }
   WEFT_INLINE void step(Position& position) const {
     ++position.number;
     if (++position.entry < ring_.entries) return;
@@ -133,7 +146,9 @@ class RingProducer {
   WEFT_INLINE bool free_oldest() {
     if (!wait_for(ring_.empty(freed_.entry), freed_.parity, limit_ns_)) return false;
     if (landed_.number == freed_.number && !land_oldest()) return false;  // it was read, so it has landed
-    used_ -= ring_.place(freed_.entry)->span;
+    const u32 span = ring_.place(freed_.entry)->span;
+    lanes_wrote_ = lanes_wrote_ || span % 16 != 0;
+    used_ -= span / 16 * 16;
     step(freed_);
     return true;
   }
@@ -144,6 +159,7 @@ class RingProducer {
   Position next_, landed_, freed_;
   u32 at_ = 0, own_ = 0;  // of the next entry
   u32 used_ = 0, in_flight_ = 0;
+  bool lanes_wrote_ = false;  // what is free now, by cp.async: a bulk copy goes there behind a fence
 };
 
 class RingConsumer {

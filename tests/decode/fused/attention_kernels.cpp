@@ -76,11 +76,9 @@ struct AttentionKernel {
 
   void copy(const CardItem& item, u32 round) const {
     const CopyItem<kDim, kKeys> copy(args.attend, item);
-    if (ptx::lane() == 0) {
-      ptx::mbarrier_wait(empty, round % 2 ^ 1);
-      ptx::mbarrier_arrive_expect(full, item_copy_bytes(item, kDim));
-    }
+    if (ptx::lane() == 0) ptx::mbarrier_wait(empty, round % 2 ^ 1);
     copy.start(ptx::shared_memory(), full);
+    if (ptx::lane() == 0) ptx::mbarrier_arrive(full);
   }
 
   void bring_sums() const {

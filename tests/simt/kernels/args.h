@@ -42,7 +42,7 @@ struct ConvertArgs {
   unsigned short* stored;  // [num_values] in fp16
 };
 
-inline constexpr int kInstructionWords = 64;  // that every lane tells
+inline constexpr int kInstructionWords = 65;  // that every lane tells
 struct InstructionsArgs {
   unsigned* words;       // [kInstructionWords, 32]
   float* near;           // [2, 128]: exp2, log2, which a card rounds in its own way
@@ -78,6 +78,7 @@ inline constexpr int ring_bytes(int i) { return 16 * (1 + i * 37 % (kRingEntryBy
 inline constexpr int ring_bytes_before(int i) { return i == 0 ? 0 : ring_bytes_before(i - 1) + ring_bytes(i - 1); }
 inline constexpr int kRingBytes = ring_bytes_before(kRingCopies);
 inline constexpr int kRingShared = kRingEntries * (kRingEntryBytes + 16);
+inline constexpr int kLanesRingBytes = 2 * kRingEntryBytes, kLanesRingShared = kLanesRingBytes + kRingEntries * 28 + 16;
 struct PersistentArgs {
   const unsigned* x;          // [CTAs, kRingBytes / 4]
   unsigned* y;                // [CTAs, 256]

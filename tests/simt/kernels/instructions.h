@@ -97,4 +97,6 @@ WEFT_KERNEL(32, 1) void weft_instructions(WEFT_PARAM weft::InstructionsArgs args
     args.near[128 + 32 * i + lane] = ptx::log2_fast(static_cast<float>(lane + 32 * i) * 0.37f + 0.01f);
   }
   tell(static_cast<u32>(ptx::least_of_lanes(lane * 7 % 32 - 9)));
+  tell(ptx::shuffle_among<8>(static_cast<u32>(lane * lane), 3) +
+       3 * ptx::shuffle_among<32>(static_cast<u32>(lane), 19));
 }

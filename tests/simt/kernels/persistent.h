@@ -5,9 +5,12 @@
 #include "tests/simt/kernels/args.h"
 #include "tile/cuda/grid_sync.h"
 #include "tile/cuda/ptx/bulk_copy.h"
+#include "tile/cuda/ptx/cp_async.h"
 #include "tile/cuda/ptx/mbarrier.h"
 #include "tile/cuda/ptx/proxy_fence.h"
 #include "tile/cuda/ptx/registers.h"
+#include "tile/cuda/ptx/shuffle.h"
+#include "tile/cuda/ring.h"
 #include "tile/cuda/wait.h"
 
 namespace weft {
@@ -81,6 +84,50 @@ WEFT_KERNEL(384, 1) void weft_ring(WEFT_PARAM weft::PersistentArgs args) {
     ptx::bulk_commit();
     ptx::bulk_wait_read<0>();
   }
+}
+
+// The product's ring (tile/cuda/ring.h), in which bulk copies and cp.async of all lanes take turns: each lane of the two
+// warps that empty it makes a number of its words of every other copy.
+WEFT_KERNEL(96, 1) void weft_lanes_ring(WEFT_PARAM weft::PersistentArgs args) {
+  using namespace weft;
+  const tile::Ring ring{ptx::shared_memory(), kLanesRingBytes, kRingEntries};
+  const int lane = ptx::lane(), warp = ptx::warp();
+  if (ptx::thread_index() == 0) ring.init();
+  ptx::cta_sync();
+  if (warp < 2) {
+    tile::RingConsumer consumer(ring, warp, 2, 0);
+    u32 sum = 0;
+    for (; consumer.number() < kRingCopies; consumer.release()) {
+      consumer.wait();
+      const u32* const words = reinterpret_cast<const u32*>(consumer.data());
+      for (int at = lane; at < ring_bytes(consumer.number()) / 4; at += 32) sum = sum * 31 + words[at];
+    }
+    args.y[256 * ptx::cta_index() + ptx::thread_index()] = sum;
+    return;
+  }
+  tile::RingProducer producer(ring, {kRingEntryBytes, kRingEntryBytes}, 0);
+  const u8* from = reinterpret_cast<const u8*>(args.x) + ptx::cta_index() * kRingBytes;
+  for (int i = 0; i < kRingCopies; ++i) {
+    const u32 bytes = static_cast<u32>(ring_bytes(i));
+    if (i / 2 % 2 == 0) {
+      if (lane == 0) {
+        producer.acquire(bytes, 0);
+        ptx::bulk_copy(producer.data(), from, bytes, producer.full());
+      }
+    } else {
+      if (lane == 0) producer.acquire_for_lanes(bytes, bytes, 0);
+      u8* const data = ptx::shuffle(producer.data(), 0);
+      u64* const full = ptx::shuffle(producer.full(), 0);
+      ptx::warp_sync();
+      for (int at = 16 * lane; at < ring_bytes(i); at += 512) ptx::cp_async_16(data + at, from + at);
+      ptx::cp_async_arrive(full);
+      ptx::warp_sync();
+      if (lane == 0) producer.arrive();
+    }
+    if (lane == 0) producer.advance();
+    from += bytes;
+  }
+  if (lane == 0) producer.drain();
 }
 
 // Five rounds in which each CTA takes what the next one had, and adds to it. A cooperative launch.

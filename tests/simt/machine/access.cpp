@@ -86,13 +86,13 @@ void Machine::require_aligned(const void* address, size_t bytes, const char* wha
 std::string Machine::in_flight(const ShadowByte& seen, const char* byte) const {
   const std::string whose =
       fmt::format("of {} ({}) is still in flight there", name_of(seen.write.who), place(seen.write.pc));
-  if (seen.flight == Flight::cp_async) return fmt::format("a cp.async {}; wait for it, then for a barrier", whose);
   if (seen.flight == Flight::bulk_store)
     return fmt::format("a bulk store {}, until that thread waits for it (bulk_wait)", whose);
   for (const auto& [place, mbarrier] : mbarriers_)
-    for (const BulkCopy& copy : mbarrier.copies)
+    for (const PhaseCopy& copy : mbarrier.copies)
       if (copy.covers(byte))
-        return fmt::format("a bulk copy {}; wait for phase {} of {}", whose, mbarrier.phase, text_of(mbarrier));
+        return fmt::format("{} {}; wait for phase {} of {}", copy.name(), whose, mbarrier.phase, text_of(mbarrier));
+  if (seen.flight == Flight::cp_async) return fmt::format("a cp.async {}; wait for it, then for a barrier", whose);
   return "a bulk copy " + whose;
 }
 
@@ -119,8 +119,9 @@ void Machine::check_order(const char* p, size_t bytes, Access access, Proxy prox
       if (!is_thread(other)) {
         for (const auto& [place_of_mbarrier, mbarrier] : mbarriers_)
           if (mbarrier.who == other.who)
-            fault(fmt::format("{}a bulk copy {} it ({}), and this thread has not waited for phase {} of {}", what, did,
-                              place(other.pc), other.clock - 1, text_of(mbarrier)),
+            fault(fmt::format("{}{} {} it ({}), and this thread has not waited for phase {} of {}", what,
+                              other.is_async ? "a bulk copy" : "a cp.async", did, place(other.pc), other.clock - 1,
+                              text_of(mbarrier)),
                   pc);
         for (const Cta& cta : ctas_)
           for (const Warpgroup& group : cta.warpgroups)
@@ -141,8 +142,8 @@ void Machine::check_order(const char* p, size_t bytes, Access access, Proxy prox
     if (conflicts(seen.write)) race(seen.write, "wrote");
     if (proxy == Proxy::async && seen.write.clock != 0 && !seen.write.is_async && !now.is_fenced(seen.write, space))
       fault(fmt::format("{} {}: {} wrote it ({}) through the generic proxy, and no {} of this CTA lies between the two",
-                        verb, place_of(p, bytes), name_of(seen.write.who), place(seen.write.pc),
-                        space == Space::shared ? "fence_async_shared()" : "fence_async_global()"),
+                        verb, place_of(p, bytes), is_thread(seen.write) ? name_of(seen.write.who) : "a cp.async",
+                        place(seen.write.pc), space == Space::shared ? "fence_async_shared()" : "fence_async_global()"),
             pc);
     if (access == Access::read) {
       // What a copy reads counts as read when it lands.

@@ -20,7 +20,7 @@ void Machine::bulk_copy(void* shared, const void* global, unsigned bytes, const 
   start_copy({{{to, from, bytes}}, bytes, -1, current_->id, pc, current_->clock}, mbarrier_place, pc);
 }
 
-void Machine::start_copy(BulkCopy copy, const void* mbarrier_place, const void* pc) {
+void Machine::start_copy(PhaseCopy copy, const void* mbarrier_place, const void* pc) {
   Mbarrier& mbarrier = mbarrier_at(mbarrier_place, "completes a copy on", pc);
   const auto self = static_cast<uint16_t>(current_->id);
   if (mbarrier.fence.clock == 0 || (mbarrier.fence.who != self && !mbarrier.fence.is_before(current_->clock)))
@@ -42,8 +42,8 @@ void Machine::start_copy(BulkCopy copy, const void* mbarrier_place, const void* 
   check_bytes(mbarrier, "completes a copy on", pc);
 }
 
-void Machine::land(const Mbarrier& mbarrier, const BulkCopy& copy) {
-  const Event event{mbarrier.phase + 1, mbarrier.who, false, true, copy.pc};
+void Machine::land(const Mbarrier& mbarrier, const PhaseCopy& copy) {
+  const Event event{mbarrier.phase + 1, mbarrier.who, false, copy.is_bulk, copy.pc};
   for (const CopyPiece& piece : copy.pieces) {
     for (size_t i = 0; i < piece.bytes; ++i) {
       ShadowByte& to = shared_[piece.shared + i];
@@ -55,10 +55,9 @@ void Machine::land(const Mbarrier& mbarrier, const BulkCopy& copy) {
       const char* from = piece.global + i;
       const Event& write = global_[from].write;
       if (write.clock != 0 && !write.is_before(copy.seen) && fault_.empty())
-        fault_ = fmt::format(
-            "{} at {} writes {} while a bulk copy of {} ({}) reads it: it has not waited for phase {} of {}",
-            name_of(write.who), place(write.pc), place_of(from, 1), name_of(copy.thread), place(copy.pc),
-            mbarrier.phase, text_of(mbarrier));
+        fault_ = fmt::format("{} at {} writes {} while {} of {} ({}) reads it: it has not waited for phase {} of {}",
+                             name_of(write.who), place(write.pc), place_of(from, 1), copy.name(), name_of(copy.thread),
+                             place(copy.pc), mbarrier.phase, text_of(mbarrier));
       global_.read(from, slot_of(mbarrier.who), event, mbarrier.over);
     }
     if (piece.global != nullptr)
@@ -76,7 +75,7 @@ bool Machine::land_some(std::mt19937_64& random) {
   Mbarrier& mbarrier = *(launch_.order == Order::up     ? ready.front()
                          : launch_.order == Order::down ? ready.back()
                                                         : ready[random() % ready.size()]);
-  for (const BulkCopy& copy : mbarrier.copies) land(mbarrier, copy);
+  for (const PhaseCopy& copy : mbarrier.copies) land(mbarrier, copy);
   mbarrier.copies.clear();
   mbarrier.expected = 0;
   end_phase(mbarrier);

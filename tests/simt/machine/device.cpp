@@ -152,6 +152,7 @@ void cp_async_16(void* shared, const void* global, int bytes) {
 }
 void cp_async_commit() { machine().commit_copies(); }
 void cp_async_wait(int pending) { machine().wait_copies(static_cast<size_t>(pending), WEFT_CALLER); }
+void cp_async_arrive(const unsigned long long* barrier) { machine().arrive_behind_copies(barrier, WEFT_CALLER); }
 
 unsigned atomic(AtomicOp op, unsigned* p, unsigned x, Ordering ordering) {
   unsigned old = 0;

@@ -55,6 +55,7 @@ void wgmma_wait(int pending, const Registers* named, unsigned long count);
 void cp_async_16(void* shared, const void* global, int bytes);
 void cp_async_commit();
 void cp_async_wait(int pending);
+void cp_async_arrive(const unsigned long long* barrier);
 
 enum class AtomicOp { add, bit_or };
 enum class Ordering { relaxed, release, acq_rel };

@@ -95,11 +95,7 @@ void Machine::fence_inits(const void* pc) {
 
 void Machine::arrive(const void* address, unsigned bytes, const void* pc) {
   Mbarrier& mbarrier = mbarrier_at(address, "arrives at", pc);
-  if (mbarrier.pending == 0)
-    fault(
-        fmt::format("arrives at {}: all {} arrivals of phase {} have come, the last of {} ({})", text_of(mbarrier),
-                    mbarrier.arrivals, mbarrier.phase, name_of(mbarrier.last_arrival), place(mbarrier.last_arrival_at)),
-        pc);
+  check_arrivals(mbarrier, "arrives at", pc);
   if (bytes > 0) {
     mbarrier.expected += bytes;
     mbarrier.expected_at = pc;
@@ -115,14 +111,50 @@ void Machine::arrive(const void* address, unsigned bytes, const void* pc) {
   --mbarrier.pending;
   ++changes_;
   check_bytes(mbarrier, "arrives at", pc);
-  if (mbarrier.pending == 0 && mbarrier.expected == 0) end_phase(mbarrier);
+  if (mbarrier.pending > 0) return;
+  for (const Event& event : mbarrier.behind_copies)
+    if (!event.is_before(mbarrier.arriving))
+      fault(fmt::format("arrives at {}: phase {} may be over before {} arrives behind its cp.async ({}), as no barrier "
+                        "orders that before an arrival",
+                        text_of(mbarrier), mbarrier.phase, name_of(event.who), place(event.pc)),
+            pc);
+  if (mbarrier.expected == 0 && mbarrier.copies.empty()) end_phase(mbarrier);
+}
+
+// On a card one arrival more is expected, and comes when the copies have landed.
+void Machine::arrive_behind_copies(const void* address, const void* pc) {
+  Mbarrier& mbarrier = mbarrier_at(address, "arrives behind its cp.async at", pc);
+  check_arrivals(mbarrier, "arrives behind its cp.async at", pc);
+  const auto self = static_cast<uint16_t>(current_->id);
+  mbarrier.behind_copies.push_back({current_->clock[self], self, false, false, pc});
+  PhaseCopy all{{}, 0, -1, current_->id, pc, current_->clock, false};
+  current_->groups.push_back(std::move(current_->open));
+  for (const auto& group : current_->groups)
+    for (const Copy& copy : group) {
+      all.pc = copy.pc;
+      const auto bytes = static_cast<size_t>(copy.bytes);
+      if (bytes > 0) all.pieces.push_back({copy.shared, copy.global, bytes});
+      if (bytes < 16) all.pieces.push_back({copy.shared + bytes, nullptr, 16 - bytes});
+    }
+  current_->open.clear();
+  current_->groups.clear();
+  if (!all.pieces.empty()) mbarrier.copies.push_back(std::move(all));
+  current_->clock.count(self);
+  ++changes_;
+}
+
+void Machine::check_arrivals(const Mbarrier& mbarrier, const char* what, const void* pc) {
+  if (mbarrier.pending > 0) return;
+  fault(fmt::format("{} {}: all {} arrivals of phase {} have come, the last of {} ({})", what, text_of(mbarrier),
+                    mbarrier.arrivals, mbarrier.phase, name_of(mbarrier.last_arrival), place(mbarrier.last_arrival_at)),
+        pc);
 }
 
 // Copies bring more than all arrivals together expect: the phase ends among them, or never.
 void Machine::check_bytes(const Mbarrier& mbarrier, const char* what, const void* pc) {
   const uint64_t bytes = mbarrier.bytes_in_flight();
   if (mbarrier.pending > 0 || bytes <= mbarrier.expected) return;
-  const BulkCopy& last = mbarrier.copies.back();
+  const PhaseCopy& last = mbarrier.copies.back();
   fault(fmt::format("{} {}: phase {} expects {} bytes{}, and copies bring {}, the last of {} ({})", what,
                     text_of(mbarrier), mbarrier.phase, mbarrier.expected,
                     mbarrier.expected_at != nullptr ? fmt::format(" ({})", place(mbarrier.expected_at)) : "", bytes,
@@ -133,6 +165,7 @@ void Machine::check_bytes(const Mbarrier& mbarrier, const char* what, const void
 void Machine::end_phase(Mbarrier& mbarrier) {
   mbarrier.over.join(mbarrier.arriving);
   mbarrier.arriving = Clock();
+  mbarrier.behind_copies.clear();
   ++mbarrier.phase;
   mbarrier.over.set(mbarrier.who, mbarrier.phase);
   mbarrier.pending = mbarrier.arrivals;

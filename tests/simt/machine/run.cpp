@@ -166,10 +166,9 @@ void Machine::end_thread(const Thread& thread) {
   check_accesses_of_others(thread);
   for (const auto& [place_of_mbarrier, mbarrier] : mbarriers_)
     if (mbarrier.cta == thread.cta && !mbarrier.copies.empty()) {
-      const BulkCopy& copy = mbarrier.copies.front();
-      fault_ = fmt::format(
-          "{} at {} starts a bulk copy that is in flight when its CTA ends: nobody waits for phase {} of {}",
-          name_of(copy.thread), place(copy.pc), mbarrier.phase, text_of(mbarrier));
+      const PhaseCopy& copy = mbarrier.copies.front();
+      fault_ = fmt::format("{} at {} starts {} that is in flight when its CTA ends: nobody waits for phase {} of {}",
+                           name_of(copy.thread), place(copy.pc), copy.name(), mbarrier.phase, text_of(mbarrier));
       return;
     }
   ++free_ctas_;

@@ -67,12 +67,12 @@ void Machine::check_box(const abi::TensorMap& map, std::span<const int> at, cons
 void Machine::tensor_load(void* shared, const abi::TensorMap& map, std::span<const int> at, const void* mbarrier,
                           const void* pc) {
   check_box(map, at, static_cast<char*>(shared), "loads", pc);
-  BulkCopy copy = {.pieces = {},
-                   .bytes = static_cast<size_t>(map.layout.box_bytes()),
-                   .swizzle = static_cast<int>(map.layout.swizzle),
-                   .thread = current_->id,
-                   .pc = pc,
-                   .seen = current_->clock};
+  PhaseCopy copy = {.pieces = {},
+                    .bytes = static_cast<size_t>(map.layout.box_bytes()),
+                    .swizzle = static_cast<int>(map.layout.swizzle),
+                    .thread = current_->id,
+                    .pc = pc,
+                    .seen = current_->clock};
   for_each_run(map.layout, at, static_cast<char*>(shared), [&](const Run& run) {
     copy.pieces.push_back({run.shared, run.global, run.bytes});
   });

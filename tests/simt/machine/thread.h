@@ -57,7 +57,7 @@ struct Thread {
   Clock released = Clock();     // what it had seen at its last fence: what a relaxed atomic behind it publishes
   Clock acquired = Clock();     // what relaxed atomics have told it, which counts from its next fence on
   std::vector<Copy> open = {};  // cp.async since the last commit
-  std::deque<std::vector<Copy>> groups = {};  // and those committed
+  std::deque<std::vector<Copy>> groups = {};  // and those committed; what counts at an mbarrier lies there
   std::vector<BulkStore> open_stores = {};    // the same of bulk stores
   std::deque<std::vector<BulkStore>> store_groups = {};
   Products products = {};
@@ -143,6 +143,7 @@ class Machine {
   void init_mbarrier(const void* address, unsigned arrivals, const void* pc);
   void inval_mbarrier(const void* address, const void* pc);
   void arrive(const void* address, unsigned bytes, const void* pc);
+  void arrive_behind_copies(const void* address, const void* pc);
   bool try_wait(const void* address, unsigned parity, const void* pc);
   void wait_mbarrier(const void* address, unsigned parity, const void* pc);
   void fence_inits(const void* pc);
@@ -188,15 +189,16 @@ class Machine {
   Mbarrier& mbarrier_at(const void* address, const char* verb, const void* pc);
   bool is_over(Mbarrier& mbarrier, unsigned parity, const void* pc);
   void check_bytes(const Mbarrier& mbarrier, const char* what, const void* pc);
+  void check_arrivals(const Mbarrier& mbarrier, const char* what, const void* pc);
   void end_phase(Mbarrier& mbarrier);
 
-  void start_copy(BulkCopy copy, const void* mbarrier, const void* pc);
+  void start_copy(PhaseCopy copy, const void* mbarrier, const void* pc);
   void start_store(std::vector<StorePiece> pieces, const void* pc);
   void check_box(const abi::TensorMap& map, std::span<const int> at, const char* shared, const char* verb,
                  const void* pc);
   void land(const Copy& copy, const void* pc);
-  void land(const Mbarrier& mbarrier, const BulkCopy& copy);  // sets fault_
-  bool land_some(std::mt19937_64& random);                    // of one mbarrier that somebody waits for
+  void land(const Mbarrier& mbarrier, const PhaseCopy& copy);  // sets fault_
+  bool land_some(std::mt19937_64& random);                     // of one mbarrier that somebody waits for
   void read_source(BulkStore& store, const void* pc);
   void land(BulkStore& store, const void* pc);
   void check_end(const Thread& thread);

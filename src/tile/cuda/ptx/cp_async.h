@@ -1,5 +1,10 @@
 // Copies from global to shared memory that go on behind the thread's back: a thread's copies since its last commit are
-// a group, and land, in order, when it waits; others see them behind the next barrier. Before sm_80 they land at once.
+// a group, and land, in order, when it waits; others see them behind the next barrier. Or they count at an mbarrier
+// (from sm_90 on), and nobody waits but who reads them. Before sm_80 they land at once.
+//
+//   cp_async_16(...);  cp_async_arrive(full);  warp_sync();                  // all lanes of a warp
+//   if (lane() == 0) mbarrier_arrive(full);
+//   mbarrier_wait(full, parity);                                             // every thread that reads
 #pragma once
 
 #include "tile/cuda/ptx/thread.h"
@@ -44,5 +49,12 @@ WEFT_INLINE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 #endif
 }
+#if WEFT_SM >= 90
+// The phase under way at `barrier` (mbarrier.h) is not over until all copies that this thread has begun have landed. It
+// is no arrival of the phase's: one of these must lie behind the call, or the phase may end before it.
+WEFT_INLINE void cp_async_arrive(u64* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+#endif
 
 }  // namespace weft::ptx

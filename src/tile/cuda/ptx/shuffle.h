@@ -23,6 +23,22 @@ WEFT_INLINE T* shuffle(T* x, int from) {
   const u32 low = shuffle(static_cast<u32>(bits), from), high = shuffle(static_cast<u32>(bits >> 32), from);
   return reinterpret_cast<T*>(static_cast<u64>(high) << 32 | low);
 }
+// The same within `width` neighbours, a power of 2: `from` counts from their first one.
+template <int width>
+WEFT_INLINE u32 shuffle_among(u32 x, int from) {
+  u32 y;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, %3, 0xffffffff;"
+               : "=r"(y)
+               : "r"(x), "r"(from), "n"((32 - width) << 8 | 0x1f));
+  return y;
+}
+template <int width, class T>
+WEFT_INLINE T* shuffle_among(T* x, int from) {
+  const u64 bits = reinterpret_cast<u64>(x);
+  const u32 low = shuffle_among<width>(static_cast<u32>(bits), from),
+            high = shuffle_among<width>(static_cast<u32>(bits >> 32), from);
+  return reinterpret_cast<T*>(static_cast<u64>(high) << 32 | low);
+}
 WEFT_INLINE float shuffle_xor(float x, int mask) { return __uint_as_float(shuffle_xor(__float_as_uint(x), mask)); }
 WEFT_INLINE float shuffle(float x, int from) { return __uint_as_float(shuffle(__float_as_uint(x), from)); }
 // The least that any lane has.

@@ -2,7 +2,7 @@
 // them, and a state for each row and query head. There is nothing to carry from one part of the keys to the next, as
 // an item has no more keys than a warp has registers for.
 //
-//   // a warp that copies; its lane 0 has acquired the entry, which expects item_copy_bytes(item, kDim)
+//   // a warp that copies; its lane 0 has acquired the entry, and arrives at `full` behind it
 //   CopyItem<kDim, kKeys>(args, item).start(entry, full);
 //   // all warps that attend: a round's heads, each made once for as many of its items as need it
 //   if (!make_round<bf16, kDim, kPieces>(args, edge, {sums, phase}, warp * side, count, warps * side, at, heads))

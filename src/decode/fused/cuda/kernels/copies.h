@@ -55,8 +55,9 @@ class Copies {
       bool has_begun = true, goes_on = true;
       if (ptx::lane() == 0) {
         has_begun = i > 0 || may_begin();
-        goes_on = has_begun && producer_.acquire(static_cast<u32>(item_entry_bytes(item.tokens(), Shape::kHeadDim)),
-                                                 item_copy_bytes(item, Shape::kHeadDim), static_cast<u32>(phase_ - 1));
+        const u32 bytes = static_cast<u32>(item_entry_bytes(item.tokens(), Shape::kHeadDim));
+        goes_on = has_begun && producer_.acquire_for_lanes(bytes, item_copy_bytes(item, Shape::kHeadDim),
+                                                           static_cast<u32>(phase_ - 1));
       }
       if (ptx::ballot(!goes_on) != 0) {
         if (ptx::lane() == 0 && has_begun) worker_.report(StuckAt::free_entry, phase_);
@@ -64,7 +65,10 @@ class Copies {
       }
       // Lane 0 knows where the entry lies.
       copy.start(ptx::shuffle(producer_.data(), 0), ptx::shuffle(producer_.full(), 0));
-      if (ptx::lane() == 0) producer_.advance();
+      if (ptx::lane() == 0) {
+        producer_.arrive();
+        producer_.advance();
+      }
     }
     phase_ += 2;  // the merge copies nothing
     return true;

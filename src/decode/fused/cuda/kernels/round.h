@@ -4,7 +4,7 @@
 
 #include "decode/fused/cuda/kernels/heads.h"
 #include "tile/cuda/convert.h"
-#include "tile/cuda/ptx/bulk_copy.h"
+#include "tile/cuda/ptx/cp_async.h"
 
 namespace weft::decode::fused {
 
@@ -30,39 +30,59 @@ WEFT_INLINE u8* cached_head(const ops::CardCache& cache, ops::CachePlace place, 
          2 * (place.page * cache.page_stride + place.slot * cache.slot_stride + head * cache.head_stride);
 }
 
-// Keys and values that lie in the cache, into the entry: a copy for each. All lanes of a warp. Places are loaded first,
-// so that they are on their way while one lane waits for an entry, which expects item_copy_bytes().
+// Keys and values that lie in the cache, into the entry, by cp.async of all lanes of a warp. A bulk copy for each token
+// and side would be fewer instructions, but lanes issue these one by one. Places are loaded first, so that they are on
+// their way while one lane waits for the entry.
 template <int kDim, int kKeys>
 class CopyItem {
   static constexpr int kOfLane = (kKeys + 31) / 32;
+  static constexpr int kPieces = kDim / 8;  // of a row, 16 bytes each
+  // Neighbours that copy a row at once, a piece each; where there are fewer pieces, some of them copy nothing.
+  static constexpr int kNeighbours = kPieces <= 2 ? 2 : kPieces <= 4 ? 4 : kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32;
+  static_assert(kPieces <= kNeighbours && kDim % 16 == 0);
 
  public:
   WEFT_INLINE CopyItem(const AttendArgs& args, const CardItem& item) : args_(args), item_(item) {
     WEFT_UNROLL
     for (int i = 0; i < kOfLane; ++i) {
-      const int token = this->token(i);
-      pages_[i] = token < item.copy_end() ? args.pages[item.first_page + token / args.page_size] : 0;
+      const int token = item.copy_begin() + ptx::lane() + 32 * i, page = token / args.page_size;
+      places_[i] = {token < item.copy_end() ? args.pages[item.first_page + page] : 0, token - page * args.page_size};
     }
   }
+  // Once lane 0 has the entry; behind it lane 0 arrives at `full`. Neighbours copy the rows of their own tokens, one
+  // after the other.
   WEFT_INLINE void start(u8* entry_data, u64* full) const {
+    const int piece = ptx::lane() % kNeighbours, first = ptx::lane() - piece;
+    const int count = item_.copy_end() - item_.copy_begin();
     const ItemEntry<kDim> entry{entry_data, item_.tokens()};
+    const int row = item_.copy_begin() - item_.kv_begin + first;
+    const ptx::SharedPlace keys = ptx::shared_place(entry.key(row) + 16 * piece),
+                           values = ptx::shared_place(entry.value(row) + 16 * piece);
     ptx::warp_sync();
     WEFT_UNROLL
     for (int i = 0; i < kOfLane; ++i) {
-      const int token = this->token(i), row = token - item_.kv_begin;
-      if (token >= item_.copy_end()) break;
-      const ops::CachePlace place{pages_[i], token % args_.page_size};
-      ptx::bulk_copy(entry.key(row), cached_head(args_.k, place, item_.kv_head), 2 * kDim, full);
-      ptx::bulk_copy(entry.value(row), cached_head(args_.v, place, item_.kv_head), 2 * kDim, full);
+      if (32 * i >= count) break;
+      const u8* const key = cached_head(args_.k, places_[i], item_.kv_head);
+      const u8* const value = cached_head(args_.v, places_[i], item_.kv_head);
+      const int rows = piece < kPieces ? count - 32 * i - first : 0;
+      WEFT_UNROLL
+      for (int j = 0; j < kNeighbours; ++j) {
+        const u8* const key_of_row = ptx::shuffle_among<kNeighbours>(key, j);
+        const u8* const value_of_row = ptx::shuffle_among<kNeighbours>(value, j);
+        if (j >= rows) continue;
+        const int at = (32 * i + j) * ItemEntry<kDim>::kRowBytes;
+        ptx::cp_async_16(keys + at, key_of_row + 16 * piece);
+        ptx::cp_async_16(values + at, value_of_row + 16 * piece);
+      }
     }
+    ptx::cp_async_arrive(full);
+    ptx::warp_sync();
   }
 
  private:
-  WEFT_INLINE int token(int i) const { return item_.copy_begin() + ptx::lane() + 32 * i; }
-
   const AttendArgs& args_;
   const CardItem& item_;
-  int pages_[kOfLane];
+  ops::CachePlace places_[kOfLane];
 };
 
 // A head to be made, and HeadOfRow's slots of it.

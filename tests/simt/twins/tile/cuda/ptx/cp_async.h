@@ -29,5 +29,8 @@ WEFT_INLINE void cp_async_commit() {}
 template <int pending>
 WEFT_INLINE void cp_async_wait() {}
 #endif
+#if WEFT_SM >= 90
+WEFT_INLINE void cp_async_arrive(u64* barrier) { simt::cp_async_arrive(barrier); }
+#endif
 
 }  // namespace weft::ptx
