@@ -89,19 +89,16 @@ struct QuantisedTile {
     multiply_pieces<8, kTerms>(pieces, x, sums);
   }
 
+  // Two pieces at a time: what one waits for, a fragment's product behind the one before, the other covers.
   template <int kRows>
   WEFT_INLINE static void multiply(int lane, const u8* pieces, int count, const bf16* x, Sums& sums) {
     const u8* integers = pieces + 16 * lane;
     const u8* scales = pieces + kIntegerBytes + 4 * kScaleWords * (lane / 4);
+    int i = 0;
     WEFT_NO_UNROLL
-    for (int i = 0; i < count; ++i, integers += kBytes, scales += kBytes, x += kCols) {
-      const Loaded piece[1] = {load_at(integers, scales)};
-      Bytes8 b[kFragments];
-      WEFT_UNROLL
-      for (int f = 0; f < kFragments; ++f) b[f] = *reinterpret_cast<const Bytes8*>(x + 16 * f);
-      multiply_pieces<kRows, 1>(
-          piece, [&](int, int, int f) { return b[f]; }, sums.of);
-    }
+    for (; i + 2 <= count; i += 2, integers += 2 * kBytes, scales += 2 * kBytes, x += 2 * kCols)
+      multiply_together<kRows, 2>(integers, scales, x, sums.of[0][0]);
+    if (i < count) multiply_together<kRows, 1>(integers, scales, x, sums.of[0][0]);
   }
 
   WEFT_INLINE static void read(const u8* piece, int row, int column, float (&to)[4]) {
@@ -134,6 +131,33 @@ struct QuantisedTile {
     }
     piece.scales = *reinterpret_cast<const Words<kScaleWords>*>(scales);
     return piece;
+  }
+  // Neighbours in a band. Their groups' sums are added in the order of columns.
+  template <int kRows, int kCount>
+  WEFT_INLINE static void multiply_together(const u8* integers, const u8* scales, const bf16* x, float (&sums)[4]) {
+    Loaded pieces[kCount];
+    WEFT_UNROLL
+    for (int i = 0; i < kCount; ++i) pieces[i] = load_at(integers + i * kBytes, scales + i * kBytes);
+    float products[kCount][kGroups][4] = {}, totals[kCount][kGroups][4] = {};  // the latter: of x, in every row
+    WEFT_UNROLL
+    for (int f = 0; f < kFragments; ++f) WEFT_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const Bytes8 b = *reinterpret_cast<const Bytes8*>(x + i * kCols + 16 * f);
+      u32 a[4];
+      Integers::unpack(pieces[i].words + f * Integers::kWords, a);
+      ptx::mma_m16n8k16_bf16(products[i][f / kOfGroup], a, b.word[0], b.word[1]);
+      if constexpr (kHasLeast) {
+        const u32 ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+        ptx::mma_m16n8k16_bf16(totals[i][f / kOfGroup], ones, b.word[0], b.word[1]);
+      }
+    }
+    WEFT_UNROLL
+    for (int i = 0; i < kCount; ++i) WEFT_UNROLL
+    for (int group = 0; group < kGroups; ++group) {
+      const u32* const of_group = pieces[i].scales.word + group * (kHasLeast ? 2 : 1);
+      add<kRows>(of_group[0], products[i][group], sums);
+      if constexpr (kHasLeast) add<kRows>(of_group[1], totals[i][group], sums);
+    }
   }
   template <int kRows, int kTerms, int kBands, int kTiles, class X>
   WEFT_INLINE static void multiply_pieces(const Loaded (&pieces)[kBands], const X& x,
