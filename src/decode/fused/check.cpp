@@ -11,6 +11,13 @@
 namespace weft::decode::fused {
 namespace {
 
+// With all that follows from the program.
+std::string text_of(const Phase& phase) {
+  return fmt::format("{} (operations {}, {}, {} into {}{}{})", name_of(phase), phase.begin, phase.main, phase.end,
+                     to_string(phase.writes), phase.is_normed ? ", normed" : "",
+                     phase.norms_sums ? ", of sums that are kept" : "");
+}
+
 // Whoever waits waits for all that arrive, neither for fewer nor for more.
 void check_counters(const Schedule& schedule, Findings& found) {
   std::vector<int> arrivals(static_cast<size_t>(schedule.num_counters));
@@ -29,6 +36,24 @@ void check_counters(const Schedule& schedule, Findings& found) {
     found.expect(step.count == count, "waits for {} arrivals at counter {}, and {} are made", step.count, step.id,
                  count);
   });
+}
+
+// What a phase reads, and what becomes of it, follows from its fields: they are the program's, and nobody's choice.
+std::vector<Problem> check_phases(const Partition& partition) {
+  const Phases right = make_phases(partition.program);
+  if (partition.phases == right) return {};
+  const std::vector<Phase>& has = partition.phases.all;
+  const auto first = static_cast<size_t>(std::ranges::mismatch(has, right.all).in1 - has.begin());
+  if (first == has.size() || first == right.all.size()) {
+    const auto sizes = [](const Phases& of) {
+      return fmt::format("{} phases, {} of each of {} layers, which repeat after {}", of.size(), of.of_layer,
+                         of.num_layers, of.layer_period);
+    };
+    return {{.text = fmt::format("the partition has {}; the program has {}", sizes(partition.phases), sizes(right))}};
+  }
+  return {{.phase = static_cast<int>(first),
+           .text = fmt::format("phase {} of the partition is {}; the program's is {}", first, text_of(has[first]),
+                               text_of(right.all[first]))}};
 }
 
 class Checker {
@@ -142,6 +167,7 @@ class Checker {
 }  // namespace
 
 std::vector<Problem> check(const Partition& partition, const Schedule& schedule, size_t most) {
+  if (std::vector<Problem> problems = check_phases(partition); !problems.empty()) return problems;
   return Checker(partition, schedule, most).run();
 }
 

@@ -55,6 +55,7 @@ struct Phase {
   Shared writes = Shared::logits;  // what the phase leaves; the next one reads it
   bool is_normed = false;          // a product: its sums are multiplied by the factor of the norm before
   bool norms_sums = false;  // a reduction: of sums that the phase before has kept, by the squares that it has left
+  friend bool operator==(const Phase&, const Phase&) = default;
 
   bool multiplies() const { return kind == MainKind::product; }
   bool attends() const { return kind == MainKind::attention; }
@@ -70,6 +71,7 @@ struct Phases {
   int of_layer = 0;  // phases of each layer
   int num_layers = 0;
   int layer_period = 1;  // decode::layer_period of the program
+  friend bool operator==(const Phases&, const Phases&) = default;
 
   int size() const { return static_cast<int>(all.size()); }
   // What the phase reads is what the phase before has left. Of the first: nothing.

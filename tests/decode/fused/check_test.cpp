@@ -201,6 +201,28 @@ TEST_F(FusedCheck, NamesWhatAWorkerHasNotKept) {
   EXPECT_TRUE(has(text, "of the residual of phase -1; needed is that of phase 0")) << text;
 }
 
+// What a phase reads follows from its flags, so a schedule that is made with them is no proof of them.
+TEST_F(FusedCheck, NamesPhasesThatAreNotThePrograms) {
+  const auto problem_with = [&](const std::function<void(Phases&)>& change) {
+    Partition partition = partition_;
+    change(partition.phases);
+    return problem_in(partition, [](Schedule&) {});
+  };
+  EXPECT_EQ(problem_with([](Phases& phases) { phases.all[6].is_normed = false; }),
+            "phase 6 of the partition is layer 0: gate_up (operations 10, 10, 11 into gate_up); the program's is layer "
+            "0: gate_up (operations 10, 10, 11 into gate_up, normed)");
+  const std::string kept = problem_with([](Phases& phases) { phases.all[4].norms_sums = true; });
+  EXPECT_TRUE(has(kept, "layer 0: squares of output") && has(kept, "into squares, of sums that are kept")) << kept;
+  Partition shorter = partition_;
+  const Schedule schedule = schedule_of(partition_, some_.step);
+  shorter.phases.all.pop_back();
+  const std::vector<Problem> problems = check(shorter, schedule, 1);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].text,
+            "the partition has 44 phases, 11 of each of 4 layers, which repeat after 2; the program has 45 phases, 11 "
+            "of each of 4 layers, which repeat after 2");
+}
+
 // A worker that reads what nobody asks of it may come too late: what it waits for is overwritten.
 TEST_F(FusedCheck, NamesReadsThatNobodyWaitsFor) {
   const Partition partition =

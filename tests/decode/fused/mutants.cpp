@@ -226,6 +226,16 @@ std::string mutate(Partition& partition, std::mt19937_64& random) {
     numbers[i] = static_cast<std::remove_reference_t<decltype(numbers[i])>>(std::clamp<int64_t>(to, 0, most));
     return fmt::format("{}[{}] {} -> {}", what, i, old, numbers[i]);
   };
+  if (random() % 4 == 0) {
+    Phase& phase = partition.phases.all[below(partition.phases.all.size())];
+    const bool of_product = phase.multiplies();
+    // Of sums that were kept no schedule makes others.
+    if (of_product || (phase.reduces() && !phase.norms_sums && phase.writes != Shared::gated)) {
+      bool& flag = of_product ? phase.is_normed : phase.norms_sums;
+      flag = !flag;
+      return fmt::format("{}: {} becomes {}", name_of(phase), of_product ? "is_normed" : "norms_sums", flag);
+    }
+  }
   MatrixPartition& matrix = partition.matrices[below(partition.matrices.size())];
   const std::string name = fmt::format("{} of layer {}: ", to_string(matrix.role), matrix.layer);
   switch (below(3)) {

@@ -10,7 +10,7 @@ namespace weft::testing {
 
 // Changes the schedule, and says what it did: "worker 2, step 17 (read): begin 3 -> 4".
 std::string mutate(decode::fused::Schedule& schedule, std::mt19937_64& random);
-// The same of a partition, from which a schedule is made: a border, a slot, an owner, a buffer.
+// The same of a partition, from which a schedule is made: a border, a slot, a flag of a phase.
 std::string mutate(decode::fused::Partition& partition, std::mt19937_64& random);
 
 }  // namespace weft::testing
