@@ -73,17 +73,14 @@ const Operation* find(const Program& program, OperationKind kind, Buffer writes)
   return nullptr;
 }
 
-tile::MatvecShare share_of(const MatrixPartition& matrix, size_t worker, const ModelSizes& sizes) {
-  const int64_t panel_tiles = matrix.tiles.panel_tiles();
-  const int64_t first = matrix.borders[worker] / panel_tiles * panel_tiles;
-  return {.begin = static_cast<int>(matrix.borders[worker] - first),
-          .end = static_cast<int>(matrix.borders[worker + 1] - first),
-          .band_tiles = static_cast<int>(matrix.tiles.strip_tiles()),
-          .tile_cols = static_cast<int>(matrix.tiles.tile_cols),
-          .entry_tiles = static_cast<int>(entry_tiles(matrix)),
-          .round_entries = sizes.round_entries,
-          .rows = sizes.rows,
-          .half_parts = sizes.half_parts};
+// Partial sums of a round of a worker's, at most.
+int round_parts(const MatrixPartition& matrix, int worker, const ModelSizes& sizes) {
+  const auto [begin, end] = matrix.tiles_of(worker);
+  const int64_t panel_tiles = matrix.tiles.panel_tiles(), first = begin / panel_tiles * panel_tiles;
+  const MatrixTiles tiles{.band_tiles = static_cast<int>(matrix.tiles.strip_tiles()),
+                          .entry_tiles = static_cast<int>(entry_tiles(matrix)),
+                          .tile_cols = static_cast<int>(matrix.tiles.tile_cols)};
+  return share_of(sizes, tiles, static_cast<int>(begin - first), static_cast<int>(end - first)).round_parts();
 }
 
 // A number of C++: with a point or an exponent.
@@ -343,8 +340,8 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
 
   shape.sizes.round_entries = std::max(kConsumerWarps, 64 / rows);
   for (const MatrixPartition& matrix : partition.matrices)
-    for (size_t w = 0; w + 1 < matrix.borders.size(); ++w)
-      shape.sizes.half_parts = std::max(shape.sizes.half_parts, share_of(matrix, w, shape.sizes).round_parts());
+    for (int w = 0; w < partition.machine.workers; ++w)
+      shape.sizes.half_parts = std::max(shape.sizes.half_parts, round_parts(matrix, w, shape.sizes));
   shape.sizes.squares = row_squares(hidden) / 2;
   for (int w = 0; w < partition.machine.workers; ++w) {
     const Range owned = partition.owned_cells(Shared::normed, w);

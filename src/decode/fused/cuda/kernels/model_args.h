@@ -4,6 +4,7 @@
 #include "decode/fused/cuda/kernels/attention_args.h"
 #include "decode/fused/cuda/kernels/stuck.h"
 #include "ops/cuda/kernels/args.h"
+#include "tile/abi/matvec.h"
 
 namespace weft::decode::fused {
 
@@ -22,6 +23,22 @@ struct ModelSizes {
   int head_dim = 0, heads = 0;            // of attention, and of a round (CardRound)
   int qkv_panels = 1, kinds = 1;          // kinds: of layers, by what they see
 };
+
+// How a matrix lies in tiles: those of a band within a panel, and of an entry of the ring.
+struct MatrixTiles {
+  int band_tiles, entry_tiles, tile_cols;
+};
+// What a worker multiplies of it: tiles [begin, end) of a panel's line.
+constexpr tile::MatvecShare share_of(const ModelSizes& sizes, const MatrixTiles& tiles, int begin, int end) {
+  return {.begin = begin,
+          .end = end,
+          .band_tiles = tiles.band_tiles,
+          .tile_cols = tiles.tile_cols,
+          .entry_tiles = tiles.entry_tiles,
+          .round_entries = sizes.round_entries,
+          .rows = sizes.rows,
+          .half_parts = sizes.half_parts};
+}
 
 // States of which a warp that merges begins with as many at once.
 inline constexpr int kNear = 16;

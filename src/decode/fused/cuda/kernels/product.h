@@ -23,7 +23,7 @@ struct Matrix {
   static constexpr int kPanelCols = kBandTiles * tile_cols;  // of the last one some may not be there
   static constexpr int kPanelTiles = kBands * kBandTiles;
   static constexpr int kBandPieces = kBandTiles * tile_cols / Weights::kCols;  // of weights
-  static constexpr int kEntryTiles = entry_tiles;
+  static constexpr MatrixTiles kTiles{.band_tiles = kBandTiles, .entry_tiles = entry_tiles, .tile_cols = tile_cols};
   static constexpr int kPieces = pieces;           // sums of a band within a panel, at most
   static constexpr i64 kCells = cells;             // where its sums begin in ModelArgs::cells
   static constexpr int kFirstSlots = first_slots;  // where its table begins among all of them
@@ -41,14 +41,7 @@ struct Share {
     const MatrixTables& tables = args.matrices[M::kIndex];
     const int begin = tables.borders[worker], end = tables.borders[worker + 1];
     panel = begin < end ? begin / M::kPanelTiles : 0;
-    tiles = {.begin = begin - panel * M::kPanelTiles,
-             .end = end - panel * M::kPanelTiles,
-             .band_tiles = M::kBandTiles,
-             .tile_cols = M::kTileCols,
-             .entry_tiles = M::kEntryTiles,
-             .round_entries = Shape::kSizes.round_entries,
-             .rows = Shape::kSizes.rows,
-             .half_parts = Shape::kSizes.half_parts};
+    tiles = share_of(Shape::kSizes, M::kTiles, begin - panel * M::kPanelTiles, end - panel * M::kPanelTiles);
     first_slot = tables.worker_slot[worker];
   }
 };
