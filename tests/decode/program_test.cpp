@@ -7,7 +7,7 @@
 #include <set>
 
 #include "models/layers.h"
-#include "tests/support/random_model.h"
+#include "tests/decode/random_forward.h"
 
 namespace weft::decode {
 namespace {
@@ -22,19 +22,14 @@ ModelConfig config_of(const RandomModelOptions& options) {
 }
 Program program_of(const RandomModelOptions& options) { return make_program(config_of(options)); }
 
-RandomModelOptions small(const std::string& architecture, uint32_t num_layers = 2) {
-  return {.architecture = architecture,
-          .num_layers = num_layers,
-          .hidden_size = 64,
-          .intermediate_size = 96,
-          .num_qo_heads = 4,
-          .num_kv_heads = 2,
-          .head_dim = 16,
-          .sliding_window = 5};
+RandomModelOptions small(const char* architecture, uint32_t num_layers = 2) {
+  RandomModelOptions options = testing::small_model(architecture);
+  options.num_layers = num_layers;
+  return options;
 }
 std::vector<RandomModelOptions> all_families() {
   std::vector<RandomModelOptions> all;
-  for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma2", "gemma3"})
+  for (const char* architecture : testing::kArchitectures)
     for (const uint32_t layers : {1, 2, 7})
       for (const bool other : {false, true}) {
         all.push_back(small(architecture, layers));

@@ -29,9 +29,8 @@ uint16_t bf16_bits(float x) {
 // A model whose head has rows that are alike, in the halves of both workers, and rows that are NaN.
 class FusedIds : public FusedParts {
  protected:
-  std::string write(const char* name, bool all_nan) {
-    RandomModelOptions of = testing::small_model("llama");
-    of.weights = GgufWriter::kBF16;
+  std::string write_ties(bool all_nan) {
+    const RandomModelOptions of = model_of("llama");
     GgufWriter model = testing::random_model(of);
     std::string& head = model.tensor("output.weight").data;
     const size_t row_bytes = 2 * of.hidden_size, rows = head.size() / row_bytes;
@@ -47,9 +46,7 @@ class FusedIds : public FusedParts {
       if (row % 60 == 9) set(row, -30.f);
       if (all_nan || row % 50 == 3) set(row, NAN);
     }
-    const std::string path = folder_.path(name);
-    model.write(path);
-    return path;
+    return write_file(model);
   }
 };
 
@@ -62,7 +59,7 @@ Ids first_of_largest(const TensorView& logits) {
 }
 
 TEST_F(FusedIds, AreThoseOfTheGreatestLogits) {
-  const ModelFile file(write("ties.gguf", false)), none(write("nan.gguf", true));
+  const ModelFile file(write_ties(false)), none(write_ties(true));
   for (const StepForm form : {StepForm::fused, StepForm::layered}) {
     ForwardPass forward(file, options(form));
     EXPECT_TRUE(forward.finds_ids());
@@ -107,11 +104,7 @@ TEST_F(FusedIds, AreThoseOfTheGreatestLogits) {
 
 // Of a model without ties: what is generated follows from each id.
 TEST_F(FusedIds, AreWhatAGreedyAnswerIsMadeOf) {
-  RandomModelOptions of = testing::small_model("llama");
-  of.weights = GgufWriter::kBF16;
-  const std::string path = folder_.path("model.gguf");
-  testing::random_model(of).write(path);
-  const ModelFile file(path);
+  const ModelFile file(write(model_of("llama")));
   ForwardPass forward(file, options(StepForm::fused));
   const Ids prompt{30, 31, 32};
   const auto answer_of = [&](const ModelFile& from, ForwardPass& of_model) {
@@ -132,7 +125,7 @@ TEST_F(FusedIds, AreWhatAGreedyAnswerIsMadeOf) {
   EXPECT_GE(ids.size(), 1u);
   EXPECT_EQ(ids, expected);
 
-  const ModelFile none(write("nan.gguf", true));
+  const ModelFile none(write_ties(true));
   ForwardPass without(none, options(StepForm::fused));
   try {
     answer_of(none, without);

@@ -16,9 +16,8 @@
 #include "decode/fused/cuda/check_fused.h"
 #include "decode/fused/cuda/model_kernel.h"
 #include "decode/fused/cuda/model_text.h"
-#include "forward_errors.h"
+#include "fused_parts.h"
 #include "tests/decode/fused/some_step.h"
-#include "tests/ops/cuda/host_card.h"
 #include "weft/error.h"
 
 namespace weft {
@@ -32,32 +31,16 @@ using testing::RandomModelOptions;
 using Ids = std::vector<int32_t>;
 
 constexpr double kMeanError = 0.025;  // as on a card
-constexpr int kWorkers = 2;
 
-class FusedOnACard : public testing::HostCard, protected testing::RandomModels {
+class FusedOnACard : public testing::FusedParts {
  protected:
-  FusedOnACard() {
-    testing::host_multiprocessors = kWorkers;
-    driver().free_bytes = size_t{4} << 30;
-  }
-  ~FusedOnACard() override {
-    testing::host_multiprocessors = 1;
-    testing::host_ctas_of_multiprocessor = 2;
-    testing::host_absent_ctas = 0;
-    testing::host_most_bytes = std::numeric_limits<size_t>::max();
-    driver().free_bytes = size_t{1} << 30;
-    unsetenv("WEFT_STEP_LIMIT_MS");
-  }
+  ~FusedOnACard() override { unsetenv("WEFT_STEP_LIMIT_MS"); }
 };
-
-RandomModelOptions model_of(const char* architecture, uint32_t weights = GgufWriter::kBF16) {
-  return testing::small_model(architecture, weights);
-}
 
 // Layers in Q4_1, and a head of Q8_0 that is the embedding, as SmolLM2 has them: the model that most tests share, as a
 // kernel takes seconds to compile.
 GgufWriter llama() {
-  RandomModelOptions options = model_of("llama", GgufWriter::kQ4_1);
+  RandomModelOptions options = testing::small_model("llama", GgufWriter::kQ4_1);
   options.tied = true;
   GgufWriter model = random_model(options);
   options.weights = GgufWriter::kQ8_0;
@@ -68,9 +51,7 @@ GgufWriter llama() {
 class FusedLlama : public FusedOnACard {
  protected:
   FusedLlama() : path_(write_file(llama())) {}
-  ForwardOptions options(int sequences = 1) const {
-    return {.device = Device::cuda(0), .max_tokens = 512, .max_sequences = sequences, .step = StepForm::fused};
-  }
+  static ForwardOptions options(int sequences = 1) { return FusedParts::options(StepForm::fused, sequences); }
   std::string path_;
 };
 
@@ -86,7 +67,7 @@ void load_kernels(const std::vector<std::string>& paths) {
   using namespace decode::fused;
   std::vector<cuda::KernelText> texts;
   for (const std::string& path : paths) {
-    const Partition partition = partition_of(path, kWorkers);
+    const Partition partition = partition_of(path, cuda::runtime().num_multiprocessors(Device::cuda(0)));
     for (const int rows : {1, 8}) texts.push_back(model_text(partition, shape_of(partition, rows, DType::bf16)));
   }
   cuda::load_all(cuda::runtime(), Device::cuda(0), texts, WorkerTeam::shared());

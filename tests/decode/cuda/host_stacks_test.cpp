@@ -12,7 +12,6 @@ namespace weft {
 namespace {
 
 using testing::FusedParts;
-using testing::GgufWriter;
 using testing::RandomModelOptions;
 using Ids = std::vector<int32_t>;
 
@@ -27,12 +26,9 @@ class FusedStacks : public FusedParts {
 };
 
 TEST_F(FusedStacks, AgreeWithTheCpuAndWithThemselvesHeldBack) {
-  RandomModelOptions of = testing::small_model("llama");
-  of.weights = GgufWriter::kBF16;
+  RandomModelOptions of = model_of("llama");
   of.num_layers = 3;
-  const std::string path = folder_.path("model.gguf");
-  testing::random_model(of).write(path);
-  const ModelFile file(path);
+  const ModelFile file(write(of));
   const Ids token{30};
   for (const bool attends : {true, false}) {
     const auto make = [&](const ForwardOptions& with) {
@@ -69,11 +65,7 @@ TEST_F(FusedStacks, AgreeWithTheCpuAndWithThemselvesHeldBack) {
 
 // By a kernel of its own, whose steps have the same bits.
 TEST_F(FusedStacks, SayWhereTheirTimeGoes) {
-  RandomModelOptions of = testing::small_model("llama");
-  of.weights = GgufWriter::kBF16;
-  const std::string path = folder_.path("model.gguf");
-  testing::random_model(of).write(path);
-  const ModelFile file(path);
+  const ModelFile file(write(model_of("llama")));
   ForwardPass forward(file, options(StepForm::fused));
   const Ids token{30};
   const TensorView logits = forward.run({{.sequence = forward.add_sequence(), .tokens = token}});
