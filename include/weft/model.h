@@ -194,7 +194,8 @@ class ChatTemplate {
 
 // How a card runs a step.
 // layered    operation by operation, steps of few rows as a captured graph
-// fused      steps of up to 8 rows as one kernel, longer ones layered; an error where the card has no such kernel
+// fused      steps of up to 8 rows, as many as fit, as one kernel, longer ones layered; an error where the card has no
+//            such kernel
 // automatic  ("auto") the same where the card has the kernel, but for rows that are better layered (those that share
 //            pages or are invariant); else layered
 // Weights lie once, whichever it is.

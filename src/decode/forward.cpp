@@ -195,6 +195,9 @@ std::string decode::StepProbe::trace(ForwardPass& forward) {
   const ForwardPass::Impl& impl = forward.impl();
   return impl.layers->trace(impl.step, impl.output(false));
 }
+int64_t decode::StepProbe::most_rows(const ForwardPass& forward, StepForm form) {
+  return forward.impl().layers->most_rows(form);
+}
 bool decode::StepProbe::choose(ForwardPass& forward, StepForm form) { return forward.impl().layers->choose(form); }
 void decode::StepProbe::hold_back(ForwardPass& forward, bool holds) { forward.impl().layers->hold_back(holds); }
 ForwardPass::~ForwardPass() = default;

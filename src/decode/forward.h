@@ -33,7 +33,8 @@ struct StepProbe {
   static double replay(ForwardPass& forward, int count);
   // Layers::trace of that step.
   static std::string trace(ForwardPass& forward);
-  // Layers::choose and Layers::hold_back.
+  // Layers::most_rows, choose and hold_back.
+  static int64_t most_rows(const ForwardPass& forward, StepForm form);
   static bool choose(ForwardPass& forward, StepForm form);
   static void hold_back(ForwardPass& forward, bool holds);
 };

@@ -6,7 +6,6 @@
 #include "decode/cuda/card_layers.h"
 #include "decode/fused/cuda/check_fused.h"
 #include "decode/fused/cuda/fused_layers.h"
-#include "decode/fused/partition.h"
 #include "decode/layer_by_layer.h"
 
 namespace weft::decode {

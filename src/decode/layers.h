@@ -4,6 +4,7 @@
 //   made.layers->run(step, {.logits = logits});            // [step.wanted, vocab]
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,10 @@ class Layers {
   // Keys and values go into the sequences' pages, what is wanted of rows to host memory; both are there when it
   // returns.
   virtual void run(const Step& step, const StepOutput& output) = 0;
+  // Rows of a step that runs in the form, at most: whoever has more makes several steps of them. 0: none runs so.
+  virtual int64_t most_rows(StepForm form) const {
+    return form == StepForm::fused ? 0 : std::numeric_limits<int64_t>::max();
+  }
   // Whether it knows how to leave ids alone; else logits are asked for.
   virtual bool has_greedy() const { return false; }
   // The last step's layers so many times more, one after another, on what lies there: seconds of each.

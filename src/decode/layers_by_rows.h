@@ -1,6 +1,7 @@
-// Steps of few rows through one form of the layers, all others through another. Both write the same cache.
+// Steps of few rows through one form of the layers, the fused one, all others through another. Both write the same
+// cache.
 //
-//   LayersByRows layers(std::move(fused), 8, std::move(layered), FewRows::where_better);
+//   LayersByRows layers(std::move(fused), std::move(layered), FewRows::where_better);
 #pragma once
 
 #include <memory>
@@ -16,10 +17,13 @@ enum class FewRows : uint8_t { where_better, always };
 
 class LayersByRows : public Layers {
  public:
-  LayersByRows(std::unique_ptr<Layers> few, int64_t most_few, std::unique_ptr<Layers> many, FewRows when)
-      : few_(std::move(few)), many_(std::move(many)), most_few_(most_few), when_(when) {}
+  LayersByRows(std::unique_ptr<Layers> few, std::unique_ptr<Layers> many, FewRows when)
+      : few_(std::move(few)), many_(std::move(many)), when_(when) {}
 
   void run(const Step& step, const StepOutput& output) override { of(step).run(step, output); }
+  int64_t most_rows(StepForm form) const override {
+    return form == StepForm::fused ? most_few_ : many_->most_rows(form);
+  }
   bool has_greedy() const override { return few_->has_greedy() && many_->has_greedy(); }
   double replay(const Step& step, const StepOutput& output, int count) override {
     return of(step).replay(step, output, count);
@@ -44,7 +48,7 @@ class LayersByRows : public Layers {
   }
 
   std::unique_ptr<Layers> few_, many_;
-  int64_t most_few_;
+  const int64_t most_few_ = few_->most_rows(StepForm::fused);
   FewRows when_;
   StepForm chosen_ = StepForm::automatic;
   Layers* last_ = few_.get();

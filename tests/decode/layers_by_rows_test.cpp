@@ -10,7 +10,9 @@ struct Counted : Layers {
   int runs = 0, replays = 0;
   StepSeconds of;
   bool finds_ids = true;
+  int64_t most = 8;  // rows, fused
   void run(const Step&, const StepOutput&) override { ++runs; }
+  int64_t most_rows(StepForm form) const override { return form == StepForm::fused ? most : Layers::most_rows(form); }
   bool has_greedy() const override { return finds_ids; }
   double replay(const Step&, const StepOutput&, int) override { return ++replays; }
   size_t weight_bytes() const override { return 0; }
@@ -26,20 +28,20 @@ Step step_of(int rows) {
 TEST(LayersByRows, MayGiveAllStepsOfFewRowsToTheOnes) {
   auto few = std::make_unique<Counted>(), many = std::make_unique<Counted>();
   Counted &of_few = *few, &of_many = *many;
-  LayersByRows layers(std::move(few), 8, std::move(many), FewRows::always);
+  LayersByRows layers(std::move(few), std::move(many), FewRows::always);
   Step invariant = step_of(20), shared = step_of(2);
   invariant.invariant = true;
   shared.prefix_parents = {-1};
-  for (const Step& step : {step_of(8), invariant, shared}) layers.run(step, nullptr);
+  for (const Step& step : {step_of(8), invariant, shared}) layers.run(step, {});
   EXPECT_EQ(of_few.runs, 3);
-  layers.run(step_of(9), nullptr);
+  layers.run(step_of(9), {});
   EXPECT_EQ(of_many.runs, 1);
 }
 
 TEST(LayersByRows, GivesStepsOfFewRowsToTheOnesAndOthersToTheOthers) {
   auto few = std::make_unique<Counted>(), many = std::make_unique<Counted>();
   Counted &of_few = *few, &of_many = *many;
-  LayersByRows layers(std::move(few), 8, std::move(many), FewRows::where_better);
+  LayersByRows layers(std::move(few), std::move(many), FewRows::where_better);
   const auto goes_to_few = [&](const Step& step) {
     const int few_before = of_few.runs, many_before = of_many.runs;
     layers.run(step, {});
@@ -70,6 +72,18 @@ TEST(LayersByRows, GivesStepsOfFewRowsToTheOnesAndOthersToTheOthers) {
   EXPECT_TRUE(goes_to_few(step_of(1)));
   EXPECT_FALSE(goes_to_few(step_of(9)));
   EXPECT_FALSE(of_few.choose(StepForm::layered));
+}
+
+// As many as the fused form's kernels have room for.
+TEST(LayersByRows, GivesTheFusedFormAsManyRowsAsItTakes) {
+  auto few = std::make_unique<Counted>();
+  Counted& of_few = *few;
+  of_few.most = 2;
+  LayersByRows layers(std::move(few), std::make_unique<Counted>(), FewRows::where_better);
+  EXPECT_EQ(layers.most_rows(StepForm::fused), 2);
+  for (const StepForm form : {StepForm::layered, StepForm::automatic}) EXPECT_GT(layers.most_rows(form), 1 << 20);
+  for (const int rows : {1, 2, 3, 4}) layers.run(step_of(rows), {});
+  EXPECT_EQ(of_few.runs, 2);
 }
 
 }  // namespace

@@ -42,9 +42,10 @@ MadeLayers make_card_layers(const ModelConfig& config, const ModelSources& sourc
     if (by_name || error.code() == ErrorCode::device_failed) throw;
     return layered_for(fused::reason_of(error));
   }
-  return {std::make_unique<LayersByRows>(std::move(few), fused::kMostRows, std::move(layered),
+  const int64_t rows = few->most_rows(StepForm::fused);
+  return {std::make_unique<LayersByRows>(std::move(few), std::move(layered),
                                          by_name ? FewRows::always : FewRows::where_better),
-          fmt::format("steps of up to {} rows fused, others layered", fused::kMostRows)};
+          fmt::format("steps of {}{} row{} fused, others layered", rows == 1 ? "" : "up to ", rows, rows == 1 ? "" : "s")};
 }
 
 }  // namespace weft::decode

@@ -68,17 +68,29 @@ void number_slots(MatrixPartition& matrix, int workers) {
   matrix.first_slot.push_back(static_cast<int32_t>(tiles.num_strips()) + cuts);
 }
 
+// Of x, in bf16.
+int64_t x_bytes_of(const TiledMatrix& tiles, int64_t panels, int rows) {
+  return tiles.band_tiles / panels * tiles.tile_cols * rows * 2;
+}
+
+// Rows of x for which matrices are cut into panels: as many as the head, which has one panel, leaves room for.
+int panel_rows_of(const TiledMatrix& head, const Machine& machine) {
+  int rows = kMostRows;
+  while (rows > 1 && x_bytes_of(head, 1, rows) > machine.x_bytes) rows /= 2;
+  return rows;
+}
+
 // The fewest panels whose columns x_bytes hold; up to twice as many, if workers divide into them: all panels then have
 // as many.
-int64_t num_panels_of(const TiledMatrix& tiles, WeightRole role, const Machine& machine) {
-  const auto bytes_of = [&](int64_t panels) { return tiles.band_tiles / panels * tiles.tile_cols * kMostRows * 2; };
+int64_t num_panels_of(const TiledMatrix& tiles, WeightRole role, int rows, const Machine& machine) {
+  const auto bytes_of = [&](int64_t panels) { return x_bytes_of(tiles, panels, rows); };
   const auto divides = [&](int64_t panels) { return tiles.band_tiles % panels == 0; };
   const bool is_whole = role == WeightRole::head;
   check(bytes_of(is_whole ? 1 : tiles.band_tiles) <= machine.x_bytes, ErrorCode::invalid_argument,
-        "x_bytes = {}; {} columns of {}{}, of {} rows in bf16, have {} bytes", machine.x_bytes,
+        "x_bytes = {}; {} columns of {}{}, of {} row{} in bf16, have {} bytes", machine.x_bytes,
         is_whole ? tiles.cols : tiles.tile_cols, to_string(role),
-        is_whole ? ", which is cut between bands and so has one panel" : ", which are a tile", kMostRows,
-        bytes_of(is_whole ? 1 : tiles.band_tiles));
+        is_whole ? ", which is cut between bands and so has one panel" : ", which are a tile", rows,
+        rows == 1 ? "" : "s", bytes_of(is_whole ? 1 : tiles.band_tiles));
   int64_t fewest = 1;
   while (!divides(fewest) || bytes_of(fewest) > machine.x_bytes) ++fewest;
   if (fewest > machine.workers) {
@@ -91,19 +103,26 @@ int64_t num_panels_of(const TiledMatrix& tiles, WeightRole role, const Machine& 
   return fewest;
 }
 
-MatrixPartition cut(const MatrixForm& form, int layer, const Machine& machine) {
-  TiledMatrix tiles = tile(form, machine.tile_cols);
-  const int64_t entry_bytes = machine.entry_bytes_for(form.role);
-  for (const TiledMatrix::Part& part : tiles.parts)
-    check(part.tile_bytes <= entry_bytes, ErrorCode::invalid_argument,
+// Not dealt yet.
+MatrixPartition tiled(const MatrixForm& form, int layer, const Machine& machine) {
+  MatrixPartition matrix{.role = form.role,
+                         .layer = layer,
+                         .tiles = tile(form, machine.tile_cols),
+                         .entry_bytes = machine.entry_bytes_for(form.role)};
+  for (const TiledMatrix::Part& part : matrix.tiles.parts)
+    check(part.tile_bytes <= matrix.entry_bytes, ErrorCode::invalid_argument,
           "entry_bytes = {}; a tile of {} has {} bytes ({} rows by {} columns of {}), and an entry holds at least one",
-          entry_bytes, to_string(form.role), part.tile_bytes, kBandRows, tiles.tile_cols, weft::to_string(part.type));
-  tiles.num_panels = num_panels_of(tiles, form.role, machine);
-  MatrixPartition matrix = deal(std::move(tiles), machine.workers, form.role == WeightRole::head);
-  matrix.role = form.role;
-  matrix.layer = layer;
-  matrix.entry_bytes = entry_bytes;
+          matrix.entry_bytes, to_string(form.role), part.tile_bytes, kBandRows, matrix.tiles.tile_cols,
+          weft::to_string(part.type));
   return matrix;
+}
+
+void cut(MatrixPartition& matrix, int panel_rows, const Machine& machine) {
+  matrix.tiles.num_panels = num_panels_of(matrix.tiles, matrix.role, panel_rows, machine);
+  MatrixPartition dealt = deal(matrix.tiles, machine.workers, matrix.role == WeightRole::head);
+  matrix.borders = std::move(dealt.borders);
+  matrix.first_slot = std::move(dealt.first_slot);
+  matrix.worker_slot = std::move(dealt.worker_slot);
 }
 
 // Layers whose matrices have the same types.
@@ -213,7 +232,9 @@ Partition make_partition(const Program& program, const ModelForm& form, const Ma
   partition.period = period_of(form, phases);
   for (const Phase& phase : phases.all)
     if (phase.multiplies() && phase.layer < partition.period)
-      partition.matrices.push_back(cut(find_form(form, phase.role, phase.layer), phase.layer, machine));
+      partition.matrices.push_back(tiled(find_form(form, phase.role, phase.layer), phase.layer, machine));
+  const int panel_rows = panel_rows_of(partition.matrices.back().tiles, machine);
+  for (MatrixPartition& matrix : partition.matrices) cut(matrix, panel_rows, machine);
   partition.embedding = tile(find_form(form, WeightRole::embedding, -1), machine.tile_cols);
   return partition;
 }

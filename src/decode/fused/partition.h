@@ -12,10 +12,11 @@
 //   workers         |---- 0 ----|----- 1 -----|----- 2 ------|--- 3 ------|
 //   slots             0           1     2       3     4        5   6
 //
-// What a product multiplies lies in a worker's own memory, for kMostRows rows. A matrix of more columns than x_bytes
-// holds has panels (tiles.h); workers are dealt to panels in order, and share each evenly. Slots are numbered along the
-// line all the same, so a band has slots in each panel: readers add those of panel 0, then of panel 1, and so on. The
-// number of panels follows from matrix and machine alone, so a row has the same bits whatever stands beside it.
+// What a product multiplies lies in a worker's own memory, for kMostRows rows, or for as many of 4, 2 and 1 as the
+// head's columns fit in. A matrix of more columns than x_bytes holds has panels (tiles.h); workers are dealt to panels
+// in order, and share each evenly. Slots are numbered along the line all the same, so a band has slots in each panel:
+// readers add those of panel 0, then of panel 1, and so on. The number of panels follows from model and machine alone,
+// so a row has the same bits whatever stands beside it.
 //
 // Sums become what the next product multiplies by reductions: columns have owners, in cells of 16.
 //
@@ -63,7 +64,8 @@ struct Machine {
   int64_t entry_bytes = 32 << 10;  // of the ring, at most: what is loaded, waited for and released as one
   // Entries of phases that have a size of their own.
   std::vector<std::pair<WeightRole, int64_t>> entry_bytes_of = {};
-  // For the columns of a product's input in bf16, of kMostRows rows: a matrix of more has panels.
+  // For the columns of a product's input in bf16: a matrix of more has panels. Of kMostRows rows, or of fewer where the
+  // head, which has one panel, has more columns.
   int64_t x_bytes = 128 << 10;
   int max_entries = 16;  // of the ring that are in use at once: it has so many barriers
   // Tokens of an item of attention: the same for a row whatever stands beside it. Their keys and values are an entry.

@@ -38,6 +38,7 @@ class WalkLayers : public Layers {
            }) /
            count;
   }
+  int64_t most_rows(StepForm form) const override { return form == StepForm::layered ? 0 : kMostRows; }
   size_t weight_bytes() const override { return weights_.bytes_per_token(); }
   const StepSeconds& seconds() const override { return seconds_; }
 

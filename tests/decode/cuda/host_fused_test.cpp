@@ -14,6 +14,7 @@
 #include "decode/forward.h"
 #include "decode/fused/cuda/attention_tables.h"
 #include "decode/fused/cuda/check_fused.h"
+#include "decode/fused/cuda/fused_layers.h"
 #include "decode/fused/cuda/model_kernel.h"
 #include "decode/fused/cuda/model_text.h"
 #include "fused_parts.h"
@@ -71,6 +72,36 @@ void load_kernels(const std::vector<std::string>& paths) {
     for (const int rows : {1, 8}) texts.push_back(model_text(partition, shape_of(partition, rows, DType::bf16)));
   }
   cuda::load_all(cuda::runtime(), Device::cuda(0), texts, WorkerTeam::shared());
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+void expect_says(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+// A worker that owns all columns has no room for those of 8 rows.
+TEST_F(FusedOnACard, StepsHaveAsManyRowsAsFit) {
+  testing::host_multiprocessors = 1;
+  RandomModelOptions wide = model_of("llama");
+  wide.num_layers = 1, wide.hidden_size = 3584;
+  const std::string path = write(wide);
+  EXPECT_EQ(decode::fused::most_rows(partition_of(path, 1)), 4);
+  EXPECT_LE(errors_on_card(path, random_ids(7, 3), 6, {.step = StepForm::fused}).mean, kMeanError);
+
+  const ModelFile file(path);
+  ForwardOptions options{.device = Device::cuda(0), .max_tokens = 64, .step = StepForm::fused};
+  EXPECT_EQ(ForwardPass(file, options).step_form(), "steps of up to 4 rows fused, others layered");
+  options.step = StepForm::automatic;
+  const ForwardPass forward(file, options);
+  EXPECT_EQ(forward.step_form(), "steps of up to 4 rows fused, others layered");
+  EXPECT_EQ(decode::StepProbe::most_rows(forward, StepForm::fused), 4);
 }
 
 // Eight rows, then one by one; windows of 5 tokens are shorter than the context.
@@ -209,18 +240,6 @@ TEST_F(FusedLlama, ReadsWeightsOnceForStepsOfEitherForm) {
     EXPECT_EQ(launches_of(std::span(ids).last(2)), 1);
     testing::watch_launch = nullptr;
   }
-}
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-void expect_says(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 // Nothing behind the last layer's attention is copied then: nobody would read it, and it is more than the ring holds.

@@ -92,6 +92,21 @@ TEST(Partitions, CutWideMatricesIntoPanels) {
   }
 }
 
+// A head has one panel: where its columns of 8 rows are more than x_bytes, all panels are for 4 rows, 2 or 1.
+TEST(Partitions, CutPanelsForAsManyRowsAsAHeadLeavesRoomFor) {
+  struct Expected {
+    int hidden;
+    int64_t panels;  // of 28,672 columns
+  };
+  for (const auto& [hidden, panels] : {Expected{8192, 4}, Expected{8256, 2}, Expected{12288, 2}, Expected{32768, 1}}) {
+    ModelConfig config = llama_8b();
+    config.hidden_size = hidden, config.intermediate_size = 28672;
+    for (const MatrixPartition& matrix : partition_of(config, WeightType::bf16, {.workers = 132}).matrices)
+      EXPECT_EQ(matrix.tiles.num_panels, matrix.role == WeightRole::down ? panels : 1)
+          << to_string(matrix.role) << " of " << hidden;
+  }
+}
+
 // Tiles of a panel lie side by side, whatever types its rows have.
 TEST(Partitions, PlaceTheTilesOfPanelsInOneLine) {
   TiledMatrix tiles = tile({.role = WeightRole::down,
@@ -166,11 +181,10 @@ TEST(Partitions, RefuseMachinesThatCannotBe) {
       << refusal({.entry_bytes = 1024});
   EXPECT_TRUE(has(refusal({.tile_cols = 40}), "tile_cols = 40; allowed are multiples of 32"));
   EXPECT_TRUE(has(refusal({.entry_bytes_of = {{WeightRole::down, 1 << 20}}}), "entry_bytes of down = 1048576"));
-  EXPECT_TRUE(has(refusal({.x_bytes = 65535}),
-                  "invalid_argument: x_bytes = 65535; 4096 columns of head, which is cut between bands and so has one "
-                  "panel, of 8 rows in bf16, have 65536 bytes"));
-  EXPECT_TRUE(
-      has(refusal({.x_bytes = 1023}), "x_bytes = 1023; 64 columns of qkv, which are a tile, of 8 rows in bf16"));
+  EXPECT_TRUE(has(refusal({.x_bytes = 8191}),
+                  "invalid_argument: x_bytes = 8191; 4096 columns of head, which is cut between bands and so has one "
+                  "panel, of 1 row in bf16, have 8192 bytes"));
+  EXPECT_TRUE(has(refusal({.x_bytes = 127}), "x_bytes = 127; 64 columns of qkv, which are a tile, of 1 row in bf16"));
   EXPECT_TRUE(has(refusal({.max_entries = 1}), "max_entries = 1; allowed are 2 and more"));
   EXPECT_TRUE(has(refusal({.kv_chunk = 0}), "kv_chunk = 0; allowed are 1 and more"));
 }

@@ -20,7 +20,9 @@
 namespace weft::decode::fused {
 namespace {
 
+using weft::testing::error_of;
 using weft::testing::gemma_small;
+using weft::testing::has;
 using weft::testing::llama_8b;
 
 ModelConfig qwen3_8b() {
@@ -65,6 +67,46 @@ TEST(FusedText, IsAsKept) {
 TEST(FusedText, IsTheSameForTheSamePartition) {
   EXPECT_EQ(text_of(llama_8b(), WeightType::bf16, 1), text_of(llama_8b(), WeightType::bf16, 1));
   EXPECT_NE(text_of(llama_8b(), WeightType::bf16, 1).hash(), text_of(llama_8b(), WeightType::bf16, 1, 131).hash());
+}
+
+ModelConfig llama_70b() {
+  ModelConfig config = llama_8b();
+  config.num_layers = 80, config.hidden_size = 8192, config.intermediate_size = 28672, config.num_qo_heads = 64;
+  return config;
+}
+Partition card_partition(const ModelConfig& config, WeightType type, int workers) {
+  const Program program = make_program(config);
+  return make_partition(program, form_of(program, type), card_machine(workers, program));
+}
+
+// Fewer where columns are many, or where few workers own them.
+TEST(FusedText, IsThereForAsManyRowsAsFit) {
+  ModelConfig wide = llama_70b();
+  wide.hidden_size = 16384;
+  struct Expected {
+    ModelConfig config;
+    int workers, rows;
+  };
+  for (const auto& [config, workers, rows] :
+       {Expected{llama_8b(), 132, 8}, Expected{llama_70b(), 132, 8}, Expected{llama_70b(), 32, 4},
+        Expected{wide, 132, 4}, Expected{llama_8b(), 2, 4}, Expected{llama_70b(), 2, 2}}) {
+    const Partition partition = card_partition(config, WeightType::q4_g128, workers);
+    EXPECT_EQ(most_rows(partition), rows) << config.hidden_size << " columns, " << workers << " workers";
+    for (int fits = 1; fits <= rows; fits *= 2) {
+      const ModelShape shape = shape_of(partition, fits, DType::bf16);
+      EXPECT_LE(SharedLayout(shape.sizes).bytes, kMostSharedBytes);
+      EXPECT_GE(shape.sizes.ring_bytes, partition.machine.entry_bytes + item_entry_bytes(64, 128));
+    }
+    if (rows == kMostRows) continue;
+    const std::string refusal = error_of([&] { shape_of(partition, 2 * rows, DType::bf16); });
+    EXPECT_TRUE(has(refusal, fmt::format("the fused step of {} rows: required ", 2 * rows)) &&
+                has(refusal, fmt::format("; steps of up to {} rows fit", rows)))
+        << refusal;
+  }
+  ModelConfig widest = llama_8b();
+  widest.hidden_size = 65536;
+  const std::string refusal = error_of([&] { most_rows(card_partition(widest, WeightType::bf16, 2)); });
+  EXPECT_TRUE(has(refusal, "unsupported: the fused step of 1 row: required ")) << refusal;
 }
 
 std::string table() {

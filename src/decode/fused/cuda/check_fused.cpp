@@ -50,7 +50,7 @@ void check_shape(const ModelConfig& config, const Program& program) {
   for (const auto& [name, cols] :
        {std::pair("hidden_size", config.hidden_size), std::pair("intermediate_size", config.intermediate_size)})
     require(cols % 2 == 0, name, cols, "are even numbers", "inputs of products in pairs of columns");
-  const int64_t most = Machine{}.x_bytes / kMostRows / 2;
+  const int64_t most = Machine{}.x_bytes / 2;  // of one row
   require(config.hidden_size <= most, "hidden_size", config.hidden_size, fmt::format("are up to {}", most),
           "a head whose columns are cut");
   for (const RopeParams& rope : program.ropes) {
@@ -73,7 +73,7 @@ void check_fused(const ModelConfig& config, const ModelSources& sources, const F
   const Program program = make_program(config, parts_of(sources));
   check_shape(config, program);
   const Partition partition = card_partition(options.device, program, sources);
-  shape_of(partition, kMostRows, kv_dtype_of(options));
+  most_rows(partition);
   check_weights(partition);
 }
 

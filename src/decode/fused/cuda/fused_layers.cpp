@@ -49,6 +49,7 @@ class FusedLayers : public Layers {
                            attention::Trace::kFirstProcess + card_.index(), end_us));
   }
 
+  int64_t most_rows(StepForm form) const override { return form == StepForm::layered ? 0 : model_.most_rows(); }
   bool has_greedy() const override { return true; }
   void hold_back(bool holds) override { model_.hold_back(holds); }
 

@@ -1,4 +1,4 @@
-// Layers whose steps a card runs as one launch each: steps of 1 to 8 rows, any number of requests.
+// Layers whose steps a card runs as one launch each: steps of 1 to 8 rows, as many as fit, of any number of requests.
 //
 //   if (const std::string why = why_not_fused(config, sources, options); why.empty())
 //     layers = make_fused_layers(config, weights, sources, options, sequences);
@@ -20,7 +20,7 @@ std::string why_not_fused(const ModelConfig& config, const ModelSources& sources
 // check_fused (check_fused.h) has passed, and the weights lie in the tiles of card_partition (model_kernel.h). Throws
 // Error(unsupported), by name, for fewer multiprocessors free than the card has and
 // for scales that are not finite, and Error(out_of_memory), naming the bytes. From `run`: Error(unsupported) for steps
-// of more than kMostRows rows or of invariant ones, Error(device_failed) where a wait gave up; the next step is right.
+// of more rows than most_rows or of invariant ones, Error(device_failed) where a wait gave up; the next step is right.
 std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
                                           const ModelSources& sources, const ForwardOptions& options,
                                           const Sequences& sequences);

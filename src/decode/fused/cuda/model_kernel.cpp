@@ -48,6 +48,7 @@ ModelKernel::ModelKernel(const ModelConfig& config, std::shared_ptr<const CardWe
     : config_(config), options_(options), runtime_(cuda::runtime()), device_(options.device), stream_(stream) {
   const Program program = make_program(config, parts_of(sources));
   partition_ = card_partition(device_, program, sources);
+  most_rows_ = fused::most_rows(partition_);
   const Variant& one = variant_of(1);
   weights_.emplace(runtime_, device_, std::move(weights), one.shape, sources, stream_);
   weights_->tell(args_);
@@ -102,10 +103,10 @@ const cuda::LoadedKernel& ModelKernel::kernel_of(Variant& variant) {
 
 void ModelKernel::load_all() {
   std::vector<cuda::KernelText> texts;
-  for (int rows = 1; rows <= kMostRows; rows *= 2)
+  for (int rows = 1; rows <= most_rows_; rows *= 2)
     texts.push_back(model_text(partition_, shape_of(partition_, rows, kv_dtype_of(options_))));
   cuda::load_all(runtime_, device_, texts, team_of(options_));
-  for (int rows = 1; rows <= kMostRows; rows *= 2) variant_of(rows);
+  for (int rows = 1; rows <= most_rows_; rows *= 2) variant_of(rows);
 }
 
 // What launches share: the partition's tables, one behind the other.
@@ -135,7 +136,7 @@ void ModelKernel::make_tables() {
   // Cards with one address space for all memory, as all of sm_90a have, write to pinned memory by its own address.
   stuck_ = Workspace(Device::cuda_host(device_.index), static_cast<size_t>(num_workers()) * sizeof(uint64_t));
   args_.stuck = static_cast<unsigned long long*>(stuck_.data());
-  ids_ = Workspace(device_, kMostRows * sizeof(int32_t));
+  ids_ = Workspace(device_, static_cast<size_t>(most_rows_) * sizeof(int32_t));
 }
 
 // Room for what workers hand on. New memory is zero: no phase has that number.
@@ -151,6 +152,10 @@ void ModelKernel::make_cells(Variant& variant, int64_t num_states) {
 }
 
 void ModelKernel::plan(const Step& step) {
+  check(step.rows() <= most_rows_, ErrorCode::unsupported,
+        "the fused step: required {} rows; supported are 1 to {}, whose kernels fit in a CTA's shared memory; missing: "
+        "kernels for more; run them by layers",
+        step.rows(), most_rows_);
   const Program& program = partition_.program;
   const int group = program.num_qo_heads / program.num_kv_heads;
   kinds_.resize(program.ropes.size());

@@ -29,12 +29,13 @@ class ModelKernel {
   ModelKernel(const ModelConfig& config, std::shared_ptr<const CardWeights> weights, const ModelSources& sources,
               const ForwardOptions& options, const Sequences& sequences, Stream stream);
 
+  int most_rows() const { return most_rows_; }  // of a step: as many as kernels fit for
   // The kernels of all numbers of rows now, several at a time: no step compiles one.
   void load_all();
 
   size_t weight_bytes() const { return weights_->bytes_per_token(); }
 
-  void plan(const Step& step);
+  void plan(const Step& step);  // throws Error(unsupported) for more rows than most_rows()
   void upload(const Step& step);
   // `greedy`: the id of each row's greatest logit lies at ids(), too.
   void launch(const Step& step, bool greedy);
@@ -74,8 +75,9 @@ class ModelKernel {
   const Device device_;
   Stream stream_;
   Partition partition_;
+  int most_rows_ = 0;
   std::optional<ModelWeights> weights_;
-  std::array<std::optional<Variant>, 4> variants_ = {};  // 1, 2, 4 and 8 rows
+  std::array<std::optional<Variant>, 4> variants_ = {};  // 1, 2, 4 and 8 rows, as far as they fit
   ModelArgs args_ = {};                                  // of all launches
   Workspace tables_, logits_, ids_, trace_, uploaded_;
   Workspace stuck_;  // pinned: workers write to it where a wait gives up, and never else

@@ -15,7 +15,6 @@ extern const char* const decode_model;
 namespace decode::fused {
 namespace {
 
-constexpr int kMostEntryBytes = 24 << 10;  // of products
 // The first one of that role; null: there is none, in a stack of one part of layers.
 const MatrixPartition* find_matrix(const Partition& partition, WeightRole role) {
   const auto found =
@@ -303,12 +302,11 @@ class ModelWriter {
   TextWriter text_;
 };
 
-}  // namespace
-
-ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
+// All but the ring, which gets what the others leave.
+ModelShape shape_without_ring(const Partition& partition, int rows) {
   const Program& program = partition.program;
   check_alike(partition);
-  ModelShape shape{.sizes = {.rows = rows}, .kv_dtype = kv_dtype};
+  ModelShape shape{.sizes = {.rows = rows}};
   int64_t most_cols = 0;
   for (const MatrixPartition& matrix : partition.matrices) most_cols = std::max(most_cols, x_cols(matrix.tiles));
   shape.sizes.x_cols = static_cast<int>(most_cols);
@@ -364,14 +362,47 @@ ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
   } else {
     shape.sizes.kinds = 0;
   }
-  const int beside = SharedLayout(shape.sizes).bytes, most = kMostSharedBytes - beside;
-  const int least = item_entry_bytes(partition.machine.kv_chunk, program.head_dim) + kMostEntryBytes;
-  check(most >= least, ErrorCode::unsupported,
-        "the fused step of {} rows: required {} bytes of shared memory beside a ring of {}; supported are {}; missing "
-        "{}",
-        rows, beside, least, kMostSharedBytes, least - most);
-  shape.sizes.ring_bytes = std::min(static_cast<int>(partition.machine.ring_bytes), most / 1024 * 1024);
   return shape;
+}
+
+// Bytes beside the ring, and of the ring at least: keys and values of an item, and an entry of weights.
+struct RingRoom {
+  int beside, least;
+  int most() const { return kMostSharedBytes - beside; }
+  bool is_enough() const { return most() >= least; }
+};
+RingRoom room_of(const Partition& partition, const ModelShape& shape) {
+  int64_t entry = 0;
+  for (const MatrixPartition& matrix : partition.matrices) entry = std::max(entry, matrix.entry_bytes);
+  return {.beside = SharedLayout(shape.sizes).bytes,
+          .least = item_entry_bytes(partition.machine.kv_chunk, partition.program.head_dim) + static_cast<int>(entry)};
+}
+
+// Of `rows` and fewer, the most whose kernel fits; 0: not even one row's does.
+int rows_that_fit(const Partition& partition, int rows) {
+  while (rows > 0 && !room_of(partition, shape_without_ring(partition, rows)).is_enough()) rows /= 2;
+  return rows;
+}
+
+}  // namespace
+
+ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype) {
+  ModelShape shape = shape_without_ring(partition, rows);
+  const RingRoom room = room_of(partition, shape);
+  const int fit = room.is_enough() ? rows : rows_that_fit(partition, rows / 2);
+  check(room.is_enough(), ErrorCode::unsupported,
+        "the fused step of {} row{}: required {} bytes of shared memory beside a ring of {}; supported are {}; missing "
+        "{}{}",
+        rows, rows == 1 ? "" : "s", room.beside, room.least, kMostSharedBytes, room.least - room.most(),
+        fit == 0 ? "" : fmt::format("; steps of up to {} row{} fit", fit, fit == 1 ? "" : "s"));
+  shape.sizes.ring_bytes = std::min(static_cast<int>(partition.machine.ring_bytes), room.most() / 1024 * 1024);
+  shape.kv_dtype = kv_dtype;
+  return shape;
+}
+
+int most_rows(const Partition& partition) {
+  const int rows = rows_that_fit(partition, kMostRows);
+  return rows > 0 ? rows : shape_of(partition, 1, DType::bf16).sizes.rows;  // which says what is missing
 }
 
 std::vector<const MatrixPartition*> kernel_matrices(const Partition& partition) {

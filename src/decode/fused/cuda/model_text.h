@@ -39,6 +39,10 @@ struct ModelShape {
 // weights differ, groups of more than 16 query heads, more shared memory than there is.
 ModelShape shape_of(const Partition& partition, int rows, DType kv_dtype);
 
+// Rows of a step, at most: of the largest kernel that fits in a CTA's shared memory. Throws what shape_of does for one
+// row.
+int most_rows(const Partition& partition);
+
 // Numbers that a launch takes: of its phases, and of what stands behind the logits.
 inline int phase_numbers(const Partition& partition) { return partition.phases.size() + 1; }
 
