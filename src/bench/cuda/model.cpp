@@ -82,7 +82,8 @@ void measure_decode(ForwardPass& forward, const std::string& name, int context, 
 
 // Steps of several rows, each of a sequence of its own with so many tokens: what a step takes beyond the read of their
 // keys and values, by what one row takes so.
-void measure_rows(ForwardPass& forward, const std::string& name, int context, CardBench& bench, BenchReport& report) {
+void measure_rows(ForwardPass& forward, const std::string& name, StepForm form, int context, CardBench& bench,
+                  BenchReport& report) {
   const std::vector<int32_t> prompt(static_cast<size_t>(context), 7);
   const std::vector<int32_t> next{11};
   const double kv_s = static_cast<double>(forward.kv_bytes_per_token()) * static_cast<double>(context) /
@@ -91,6 +92,10 @@ void measure_rows(ForwardPass& forward, const std::string& name, int context, Ca
   std::vector<ForwardPass::Input> inputs;
   double alone_s = 0;
   for (const size_t rows : {1, 2, 4, 8}) {
+    if (static_cast<int64_t>(rows) > decode::StepProbe::most_rows(forward, form)) {
+      report.note(fmt::format("{}: no steps of {} rows and more; {}", name, rows, forward.step_form()));
+      break;
+    }
     while (sequences.size() < rows) {
       sequences.push_back(forward.add_sequence());
       forward.run({{.sequence = sequences.back(), .tokens = prompt}});
@@ -139,13 +144,15 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
     const ModelConfig config = config_of(options.shape);
     return make_forward_pass(config, random_sources(config, weight_type_from_string(options.weights)), forward_options);
   };
-  if (takes_both) return measure_step_forms(name, make, options.quick, bench, report);
+  const auto read_rate = [&](size_t bytes) { return bench.read_rate(std::min(bytes, bench.pool_bytes())); };
+  if (takes_both)
+    return measure_step_forms(name, {.make = make, .read_rate = read_rate, .quick = options.quick}, report);
   ForwardPass forward = make(forward_options.step);
   const int64_t nodes = nodes_of_step(forward, bench.card());
   report.note(fmt::format("{}: {}; {} kernels a step", name, forward.step_form(), nodes));
   for (const int context : {128, 1024, 3072, 6144})
     if (context < forward.config().context_length) measure_decode(forward, name, context, nodes, bench, report);
-  measure_rows(forward, name, 1024, bench, report);
+  measure_rows(forward, name, forward_options.step, 1024, bench, report);
 }
 
 }  // namespace weft::bench

@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "bench/stop.h"
 #include "bench/timing.h"
 #include "decode/forward.h"
+#include "weft/error.h"
 
 namespace weft::bench {
 namespace {
@@ -24,29 +26,25 @@ struct FormTimes {
 
 class StepForms {
  public:
-  StepForms(std::string name, ForwardPass& forward, std::span<const StepForm> forms, CardBench& bench,
+  StepForms(std::string name, ForwardPass& forward, std::span<const StepForm> forms, const StepFormsRun& run,
             BenchReport& report)
-      : name_(std::move(name)),
-        forward_(forward),
-        forms_(forms),
-        bench_(bench),
-        report_(report),
-        times_(forms.size()) {}
+      : name_(std::move(name)), forward_(forward), forms_(forms), run_(run), report_(report), times_(forms.size()) {}
 
   // Steps of one row behind each context, then of several rows, each of a request with the same context.
-  void measure(bool quick) {
+  void measure() {
     const auto sequence = forward_.add_sequence();
-    for (const int context : quick ? std::vector{128} : std::vector{128, 1024, 3072, 6144}) {
+    for (const int context : run_.quick ? std::vector{128} : std::vector{128, 1024, 3072, 6144}) {
       if (context >= forward_.config().context_length) break;
       extend(sequence, context);
       const double rate = time({{sequence}}, context);
       add_speed(context, rate);
     }
     forward_.release(sequence);
-    const int context = quick ? 128 : 1024;
+    const int context = run_.quick ? 128 : 1024;
     if (context >= forward_.config().context_length) return;
     std::vector<ForwardPass::SequenceId> sequences;
-    for (const size_t rows : quick ? std::vector<size_t>{1, 2} : std::vector<size_t>{1, 2, 4, 8}) {
+    for (const size_t rows : run_.quick ? std::vector<size_t>{1, 2} : std::vector<size_t>{1, 2, 4, 8}) {
+      if (!has_any(rows)) break;
       while (sequences.size() < rows) {
         sequences.push_back(forward_.add_sequence());
         extend(sequences.back(), context);
@@ -58,6 +56,21 @@ class StepForms {
   }
 
  private:
+  // Whether the form has steps of so many rows: more would go through in several, or in the other form.
+  bool has(size_t form, size_t rows) const {
+    return static_cast<int64_t>(rows) <= StepProbe::most_rows(forward_, forms_[form]);
+  }
+  // Says which forms end with fewer.
+  bool has_any(size_t rows) {
+    bool any = false;
+    for (size_t f = 0; f < forms_.size(); ++f) {
+      any = any || has(f, rows);
+      if (!has(f, rows) && has(f, rows / 2))
+        report_.note(fmt::format("{}, {}: no steps of {} rows and more; {}", name_, to_string(forms_[f]), rows,
+                                 forward_.step_form()));
+    }
+    return any;
+  }
   void extend(ForwardPass::SequenceId sequence, int context) {
     const std::vector<int32_t> tokens(static_cast<size_t>(context - forward_.length(sequence)), 7);
     forward_.run({{.sequence = sequence, .tokens = tokens, .logit_rows = 0}});
@@ -79,12 +92,13 @@ class StepForms {
     std::vector<double> rates;
     for (int round = 0; round < kTurns; ++round) {
       for (size_t f = 0; f < forms_.size(); ++f) {
+        if (!has(f, sequences.size())) continue;
         stop_if_asked();
         StepProbe::choose(forward_, forms_[f]);
         step(times_[f].logits_s, [&] { forward_.run(inputs); });
         step(times_[f].ids_s, [&] { forward_.run_greedy(inputs); });
       }
-      rates.push_back(bench_.read_rate(std::min(forward_.weight_bytes(), bench_.pool_bytes())));
+      rates.push_back(run_.read_rate(forward_.weight_bytes()));
     }
     return median(rates);
   }
@@ -107,6 +121,7 @@ class StepForms {
   void add_rows(size_t rows, int context, double rate) {
     const double kv_s = kv_bytes(context) / rate;
     for (size_t f = 0; f < forms_.size(); ++f) {
+      if (!has(f, rows)) continue;
       const double taken = median(times_[f].logits_s), own_s = taken - static_cast<double>(rows) * kv_s;
       if (rows == 1) {
         times_[f].alone_s = own_s;
@@ -121,25 +136,29 @@ class StepForms {
   const std::string name_;
   ForwardPass& forward_;
   const std::span<const StepForm> forms_;
-  CardBench& bench_;
+  const StepFormsRun& run_;
   BenchReport& report_;
   std::vector<FormTimes> times_;  // of forms_
 };
 
 }  // namespace
 
-void measure_step_forms(const std::string& name, const std::function<ForwardPass(StepForm)>& make, bool quick,
-                        CardBench& bench, BenchReport& report) {
+void measure_step_forms(const std::string& name, const StepFormsRun& run, BenchReport& report) {
   constexpr StepForm kForms[] = {StepForm::layered, StepForm::fused};
   {
-    ForwardPass both = make(StepForm::automatic);
-    if (StepProbe::choose(both, StepForm::automatic))
-      return StepForms(name, both, kForms, bench, report).measure(quick);
+    ForwardPass both = run.make(StepForm::automatic);
+    if (StepProbe::choose(both, StepForm::automatic)) return StepForms(name, both, kForms, run, report).measure();
     report.note(fmt::format("{}: one form after the other: {}", name, both.step_form()));
-    StepForms(name, both, std::span(kForms).first(1), bench, report).measure(quick);
+    StepForms(name, both, std::span(kForms).first(1), run, report).measure();
   }
-  ForwardPass fused = make(StepForm::fused);
-  StepForms(name, fused, std::span(kForms).last(1), bench, report).measure(quick);
+  std::optional<ForwardPass> fused;
+  try {
+    fused.emplace(run.make(StepForm::fused));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::out_of_memory) throw;
+    return report.note(fmt::format("{}: no fused steps: {}", name, error.what()));
+  }
+  StepForms(name, *fused, std::span(kForms).last(1), run, report).measure();
 }
 
 }  // namespace weft::bench

@@ -5,14 +5,18 @@
 #include <string>
 
 #include "bench/bench.h"
-#include "bench/cuda/card.h"
 #include "weft/model.h"
 
 namespace weft::bench {
 
-// `make` makes the model's forward pass for a form. Where the card has no room for both at once they follow each other,
-// and a note says so.
-void measure_step_forms(const std::string& name, const std::function<ForwardPass(StepForm)>& make, bool quick,
-                        CardBench& bench, BenchReport& report);
+// What these rows ask of whoever runs them.
+struct StepFormsRun {
+  std::function<ForwardPass(StepForm)> make;      // the model's forward pass
+  std::function<double(size_t bytes)> read_rate;  // bytes a second of plain reads of so many
+  bool quick = false;                             // fewer contexts and rows
+};
+// Where the card has no room for both forms at once they follow each other. A form that the model has not, or has not
+// with as many rows, is left out. A note says either, and why.
+void measure_step_forms(const std::string& name, const StepFormsRun& run, BenchReport& report);
 
 }  // namespace weft::bench
