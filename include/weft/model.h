@@ -215,6 +215,8 @@ struct ForwardOptions {
   PlanMode plan_mode = PlanMode::balanced;
   int fixed_split_size = 0;  // with PlanMode::fixed_split
   StepForm step = StepForm::layered;
+  // CTAs of a fused step, at most one on each multiprocessor; 0: one on each. A row's bits follow from their number.
+  int step_ctas = 0;
   bool levels = true;          // what sequences share is read once for all of them, where that pays
   WorkerTeam* team = nullptr;  // default: the shared team
   std::function<void(double fraction)> on_load = {};

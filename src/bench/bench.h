@@ -51,6 +51,7 @@ struct BenchOptions {
   std::string weights = "bf16";       // decode; model with a shape: their type (random_weights.h)
   std::string precision = "default";
   std::string step = "layered";  // model, on a card: auto, layered, fused, or both in turns
+  int step_ctas = 0;             // ForwardOptions::step_ctas
   std::string data;              // sparse: a folder of matrices; "": only generated ones
   float seconds = 10;            // sparse-tune: for each matrix, most of them for the search
   int features = 64;             // sparse-tune: of a row

@@ -13,6 +13,7 @@
 #include "cli/bench_report.h"
 #include "cli/cli.h"
 #include "cli/device.h"
+#include "cli/model_options.h"
 #include "cli/packed_file.h"
 #include "weft/sparse_files.h"
 
@@ -48,6 +49,7 @@ void add_model(Verb& verb, Chosen& chosen) {
   verb.option("--step", chosen.options.step,
               "On a card: steps of few rows as one kernel, operation by operation, or both in turns")
       .one_of({"auto", "layered", "fused", "both"});
+  add_step_ctas(verb, chosen.options.step_ctas);
 }
 
 void add_decode(Verb& verb, Chosen& chosen) {

@@ -25,12 +25,22 @@ void add_model_options(Verb& verb, ModelOptions& options, const char* context_he
   verb.option("--step", options.step,
               "On a card, steps of up to 8 rows as one kernel or operation by operation; auto: as one where it can")
       .one_of({"auto", "layered", "fused"});
+  add_step_ctas(verb, options.step_ctas);
   verb.flag("--invariant", options.invariant,
             "The same tokens whatever else is in the batch and however many workers there are (slower)");
 }
 
+void add_step_ctas(Verb& verb, int& ctas) {
+  verb.option("--step-ctas", ctas, "CTAs of a step as one kernel, up to one on each multiprocessor; 0: on all")
+      .allows("0 (one on each multiprocessor) and more", [](double count) { return count >= 0; });
+}
+
 void check_model_options(const ModelOptions& options) {
   require_device(options.device);
+  check(options.step_ctas == 0 || step_form_from_string(options.step) != StepForm::layered, ErrorCode::invalid_argument,
+        "--step-ctas {} with --step layered: kernels of layered steps have as many CTAs as each needs; give --step "
+        "fused or auto",
+        options.step_ctas);
   check(!options.invariant || step_form_from_string(options.step) != StepForm::fused, ErrorCode::invalid_argument,
         "--step fused with --invariant: a fused step has other bits on another number of multiprocessors; allowed are "
         "layered and auto, which goes layered then");
@@ -56,6 +66,7 @@ Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t t
   forward.precision = precision_from_string(options.precision);
   forward.device = device_of(options.device);
   forward.step = step_form_from_string(options.step);
+  forward.step_ctas = options.step_ctas;
   forward.max_tokens = tokens;
   if (options.kv_dtype != "auto") forward.kv_dtype = dtype_from_string(options.kv_dtype);
   if (options.invariant) {

@@ -16,11 +16,14 @@ struct ModelOptions {
   int threads = 0;
   int64_t ctx = 0;
   std::string kv_dtype = "auto", device = "cpu", precision = "default", step = "layered";
+  int step_ctas = 0;
   bool invariant = false;
 };
 // `context_help`: what --ctx 0 stands for.
 void add_model_options(Verb& verb, ModelOptions& options,
                        const char* context_help = "2048 or what the text needs, within the model's own");
+// --step-ctas alone, for other verbs that run steps.
+void add_step_ctas(Verb& verb, int& ctas);
 // Throws Error(unsupported | invalid_device) for a device that is not there, Error(invalid_argument) for options that
 // do not go together. Before anything is loaded.
 void check_model_options(const ModelOptions& options);

@@ -63,6 +63,7 @@ serve::EngineOptions engine_options(const ServeOptions& options, WorkerTeam* tea
   engine.forward.device = device_of(options.model.device);
   engine.forward.precision = precision_from_string(options.model.precision);
   engine.forward.step = step_form_from_string(options.model.step);
+  engine.forward.step_ctas = options.model.step_ctas;
   if (options.model.kv_dtype != "auto") engine.forward.kv_dtype = dtype_from_string(options.model.kv_dtype);
   engine.forward.team = team;
   engine.forward.levels = !options.no_levels;

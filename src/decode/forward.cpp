@@ -21,6 +21,11 @@ constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
 ForwardOptions checked(ForwardOptions options) {
   check(options.max_rows >= 1 && options.max_rows <= 1 << 20, ErrorCode::invalid_argument,
         "max_rows = {}; allowed are 1 to {}", options.max_rows, 1 << 20);
+  check(options.step_ctas >= 0, ErrorCode::invalid_argument,
+        "step_ctas = {}; allowed are 1 to the device's multiprocessors, and 0 for one on each", options.step_ctas);
+  check(options.step_ctas == 0 || options.step != StepForm::layered, ErrorCode::invalid_argument,
+        "step_ctas = {} with layered steps, whose kernels have as many CTAs as each needs; give step fused or auto",
+        options.step_ctas);
   return options;
 }
 

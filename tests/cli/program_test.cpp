@@ -391,6 +391,13 @@ TEST(Program, RefusesAFusedStepThatIsToBeInvariant) {
                  "required device cpu; supported are cards");
 }
 
+TEST(Program, RefusesCtasThatNoStepTakes) {
+  expect_refusal(run_weft({"run", kStories, "--raw", "-p", "x", "--step-ctas", "4"}), 3, "invalid_argument",
+                 "--step-ctas 4 with --step layered");
+  expect_refusal(run_weft({"run", kStories, "--raw", "-p", "x", "--step", "auto", "--step-ctas", "-1"}), 3,
+                 "invalid_argument", "--step-ctas");
+}
+
 TEST(Program, PlansTheStepOfAModel) {
   const std::vector<std::string> command = {"plan", kStories, "--num-workers", "6"};
   const auto with = [&](std::vector<std::string> more) {

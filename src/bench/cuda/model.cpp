@@ -134,7 +134,8 @@ void measure_model_on_card(const BenchOptions& options, BenchReport& report) {
                                  .device = options.device,
                                  .max_tokens = 8192 + 8 * 1024,
                                  .max_sequences = 8,
-                                 .step = takes_both ? StepForm::automatic : step_form_from_string(options.step)};
+                                 .step = takes_both ? StepForm::automatic : step_form_from_string(options.step),
+                                 .step_ctas = options.step_ctas};
   std::optional<ModelFile> file;
   if (options.shape.empty()) file.emplace(options.model);
   const std::string name = file ? file->config().name : fmt::format("{} {} random", options.shape, options.weights);

@@ -25,7 +25,7 @@ MadeLayers make_card_layers(const ModelConfig& config, const ModelSources& sourc
   const bool fuses = by_name || (options.step == StepForm::automatic && why_layered.empty());
   Program program = make_program(config, parts_of(sources));
   std::optional<fused::Partition> partition;
-  if (fuses) partition = fused::card_partition(options.device, program, sources);
+  if (fuses) partition = fused::card_partition(options, program, sources);
   const std::shared_ptr<const CardWeights> weights =
       load_weights(sources, options, fuses ? fused::tiles_of(*partition) : TilesOf{});
   auto layered =

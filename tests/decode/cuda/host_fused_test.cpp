@@ -129,6 +129,31 @@ TEST_F(FusedOnACard, WorkersWithoutTilesGoOn) {
   }
 }
 
+// As many CTAs as are asked for, whatever multiprocessors there are.
+TEST_F(FusedOnACard, StepsRunInAsManyCtasAsAreAskedFor) {
+  testing::host_multiprocessors = 4;
+  const std::string path = write(model_of("qwen2"));
+  int ctas = 0;
+  testing::watch_launch = [&](const std::string& symbol, const cuda::Grid& grid, const void*) {
+    if (symbol.starts_with("weft_step_of_")) ctas = grid.ctas;
+  };
+  for (const int asked : {1, 3}) {
+    const ForwardOptions options{.step = StepForm::fused, .step_ctas = asked};
+    EXPECT_LE(errors_on_card(path, random_ids(4, 3), 1, options).mean, kMeanError) << asked;
+    EXPECT_EQ(ctas, asked);
+  }
+  const ModelFile file(path);
+  for (const StepForm step : {StepForm::fused, StepForm::automatic})
+    EXPECT_EQ(
+        error_of([&] { const ForwardPass more(file, {.device = Device::cuda(0), .step = step, .step_ctas = 5}); }),
+        "invalid_argument: step_ctas = 5; allowed are 1 to 4, the multiprocessors of cuda:0, and 0 for one on "
+        "each");
+  expect_says(error_of([&] { const ForwardPass fewer(file, {.step = StepForm::automatic, .step_ctas = -1}); }),
+              "invalid_argument: step_ctas = -1; allowed are 1 to the device's multiprocessors");
+  expect_says(error_of([&] { const ForwardPass layered(file, {.step_ctas = 2}); }),
+              "invalid_argument: step_ctas = 2 with layered steps");
+}
+
 // Items with so many heads that each is a round of its own, and more cells than are merged at once.
 TEST_F(FusedOnACard, AttentionAndMergesTakeSeveralRounds) {
   using namespace decode::fused;

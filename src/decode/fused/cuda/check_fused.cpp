@@ -72,7 +72,7 @@ void check_fused(const ModelConfig& config, const ModelSources& sources, const F
   check_options(options);
   const Program program = make_program(config, parts_of(sources));
   check_shape(config, program);
-  const Partition partition = card_partition(options.device, program, sources);
+  const Partition partition = card_partition(options, program, sources);
   most_rows(partition);
   check_weights(partition);
 }

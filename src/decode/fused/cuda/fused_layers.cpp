@@ -114,6 +114,7 @@ std::string why_not_fused(const ModelConfig& config, const ModelSources& sources
   try {
     check_fused(config, sources, options);
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::invalid_argument) throw;  // a mistake, and no reason for another form
     return reason_of(error);
   }
   return "";

@@ -37,9 +37,13 @@ Machine card_machine(int workers, const Program& program) {
   return machine;
 }
 
-Partition card_partition(Device device, const Program& program, const ModelSources& sources) {
+Partition card_partition(const ForwardOptions& options, const Program& program, const ModelSources& sources) {
+  const int most = cuda::runtime().num_multiprocessors(options.device);
+  check(options.step_ctas <= most, ErrorCode::invalid_argument,
+        "step_ctas = {}; allowed are 1 to {}, the multiprocessors of {}, and 0 for one on each", options.step_ctas,
+        most, to_string(options.device));
   return make_partition(program, form_of(program, sources),
-                        card_machine(cuda::runtime().num_multiprocessors(device), program));
+                        card_machine(options.step_ctas > 0 ? options.step_ctas : most, program));
 }
 
 ModelKernel::ModelKernel(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
@@ -47,7 +51,7 @@ ModelKernel::ModelKernel(const ModelConfig& config, std::shared_ptr<const CardWe
                          Stream stream)
     : config_(config), options_(options), runtime_(cuda::runtime()), device_(options.device), stream_(stream) {
   const Program program = make_program(config, parts_of(sources));
-  partition_ = card_partition(device_, program, sources);
+  partition_ = card_partition(options, program, sources);
   most_rows_ = fused::most_rows(partition_);
   const Variant& one = variant_of(1);
   weights_.emplace(runtime_, device_, std::move(weights), one.shape, sources, stream_);

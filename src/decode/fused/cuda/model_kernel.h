@@ -94,7 +94,7 @@ class ModelKernel {
 
 // What the kernel runs on: chunks of keys follow from the size of heads.
 Machine card_machine(int workers, const Program& program);
-// With a worker for each multiprocessor of the card.
-Partition card_partition(Device device, const Program& program, const ModelSources& sources);
+// With options.step_ctas workers, or one for each multiprocessor of the card. Throws Error(invalid_argument) for more.
+Partition card_partition(const ForwardOptions& options, const Program& program, const ModelSources& sources);
 
 }  // namespace weft::decode::fused
