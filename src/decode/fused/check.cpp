@@ -56,6 +56,21 @@ std::vector<Problem> check_phases(const Partition& partition) {
                                text_of(right.all[first]))}};
 }
 
+// So do the sizes of matrices, of which tiles, bands and slots are counted.
+std::vector<Problem> check_matrices(const Partition& partition) {
+  for (int index = 0; index < partition.phases.size(); ++index) {
+    const Phase& phase = partition.phases.all[static_cast<size_t>(index)];
+    if (!phase.multiplies()) continue;
+    const TiledMatrix& tiles = partition.matrix_of(phase).tiles;
+    const Weight& weight = main_of(phase, partition.program).weights[0];
+    if (tiles.rows != weight.rows || tiles.cols != weight.cols)
+      return {{.phase = index,
+               .text = fmt::format("{}: the partition has a matrix of {} x {}; the program's is {} x {}",
+                                   name_of(phase), tiles.rows, tiles.cols, weight.rows, weight.cols)}};
+  }
+  return {};
+}
+
 class Checker {
  public:
   Checker(const Partition& partition, const Schedule& schedule, size_t most)
@@ -167,7 +182,8 @@ class Checker {
 }  // namespace
 
 std::vector<Problem> check(const Partition& partition, const Schedule& schedule, size_t most) {
-  if (std::vector<Problem> problems = check_phases(partition); !problems.empty()) return problems;
+  for (const auto& of : {check_phases, check_matrices})
+    if (std::vector<Problem> problems = of(partition); !problems.empty()) return problems;
   return Checker(partition, schedule, most).run();
 }
 

@@ -5,7 +5,8 @@
 //   for (const Problem& problem : problems) fmt::print("{}\n", problem.text);
 //   require_sound(partition, schedule);   // throws InternalError with them
 //
-// The partition's phases are those of its program; what else it says is proven with the schedule.
+// The partition's phases, and the sizes of its matrices, are those of its program; what else it says is proven with the
+// schedule.
 //
 // How. Workers only wait for counters that grow, for copies that were issued and for entries that were released, so if
 // one order comes to its end, every order does. With tags they wait for cells instead, which may be written again: but

@@ -223,6 +223,14 @@ TEST_F(FusedCheck, NamesPhasesThatAreNotThePrograms) {
             "of each of 4 layers, which repeat after 2");
 }
 
+TEST_F(FusedCheck, NamesMatricesThatAreNotThePrograms) {
+  Partition fewer = partition_;
+  const auto down = std::ranges::find(fewer.matrices, WeightRole::down, &MatrixPartition::role);
+  down->tiles.rows -= 1;  // the last band's padding
+  EXPECT_EQ(problem_in(fewer, [](Schedule&) {}),
+            "layer 0: down: the partition has a matrix of 95 x 160; the program's is 96 x 160");
+}
+
 // A worker that reads what nobody asks of it may come too late: what it waits for is overwritten.
 TEST_F(FusedCheck, NamesReadsThatNobodyWaitsFor) {
   const Partition partition =
