@@ -31,7 +31,7 @@ Expr with_failures(const Expr& e, const Iteration& it, const std::vector<std::st
   std::vector<Expr> operands;
   for (const Expr& x : e->operands) operands.push_back(with_failures(x, it, axes));
   if (!loop::is_division(e->op)) return loop::with_operands(e, std::move(operands));
-  loop::Failure failure{.writer = it.name};
+  loop::Failure failure{.writer = it.name_in_errors()};
   failure.division = loop::to_text(loop::operation(e->op, {e->operands[0], e->operands[1]}));
   std::vector<Expr> at;
   loop::visit(e, [&](const Expr& x) {

@@ -153,7 +153,7 @@ void interpret(const Stage1& program, Memory& memory) {
       });
   for (const Iteration& iteration : program.iterations) {
     const Iteration it = with_failures(iteration);
-    writer = it.name;
+    writer = it.name_in_errors();
     for (const bool init : {true, false})
       if (!init || !it.init.empty()) Walker(program, it, layout, interpreter, init).walk();
   }

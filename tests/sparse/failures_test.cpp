@@ -114,6 +114,29 @@ TEST(Failures, OfInitAreSeenInEmptyRows) {
   EXPECT_EQ(s[1], 3);
 }
 
+// Init is an iteration of its own then, which also runs over rows that store nothing; errors name the program's.
+TEST(Failures, OfFusedAxesAreThoseOfTheProgram) {
+  constexpr const char* kBeyond = R"(program beyond(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  K = dense_fixed(2)
+  X = buffer(I, J): fp32
+  S = buffer(K, I): fp32
+  iterate sums(I, J, K) "SRS" as (i, j, k) where i < 3:
+    init:
+      S[k + 1, i] = 0.0
+    S[k + 1, i] = S[k + 1, i] + X[i, j]
+)";
+  const std::vector<int32_t> indptr = {0, 0, 2, 2, 3}, indices = {0, 1, 1};
+  Values x = {1, 2, 4}, s(8, 9.f);
+  const RunArguments arguments{
+      .structures = {{"J", csr(4, 2, indptr, indices)}},
+      .buffers = {{"X", {x.data(), DType::fp32, {3}}}, {"S", {s.data(), DType::fp32, {2, 4}}}}};
+  for (const char* schedule : {"", "sparse_fuse(sums, I, J)\n", "sparse_fuse(sums, I, J)\nlower()\nparallel(sums.i)\n"})
+    expect_failure(kBeyond, schedule, arguments, "iteration 'sums' writes 'S' at (2 or beyond, 0), where");
+  EXPECT_EQ(s, (Values{9, 9, 9, 9, 0, 3, 0, 9}));
+}
+
 TEST(Failures, AreRefusedBeforeARunWhereTheyAreCertain) {
   for (const auto& [place, says] :
        {std::pair("i + n", "line 5, column 11: iteration 'move' writes Y[i + n], where 'Y' never stores anything: "),

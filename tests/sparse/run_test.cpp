@@ -238,6 +238,30 @@ TEST(Run, FusedAxesOfATensorComputeTheSame) {
   }
 }
 
+// Rows without elements stand first, in between and last.
+TEST(Run, InitOfFusedAxesSetsRowsThatStoreNothing) {
+  const char* text = R"(program sums(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  K = dense_fixed(2)
+  X = buffer(I, J): fp32
+  S = buffer(K, I): fp32
+  iterate sums(I, J, K) "SRS" as (i, j, k):
+    init:
+      S[k, i] = real(10 * k)
+    S[k, i] = S[k, i] + X[i, j]
+)";
+  const std::vector<int32_t> indptr = {0, 0, 2, 2, 3, 3, 3}, indices = {0, 1, 1};
+  for (const char* schedule : {"", "sparse_fuse(sums, I, J)\n", "sparse_fuse(sums, I, J)\nlower()\nparallel(sums.i)\n",
+                               "sparse_fuse(sums, I, J)\nlower()\nmaterialise_rows(sums.i_j)\n"}) {
+    Values x = {1, 2, 4}, s(12, -1.f);
+    expect_everywhere(compile(parse(text), schedule),
+                      {.structures = {{"J", csr(6, 2, indptr, indices)}},
+                       .buffers = {{"X", {x.data(), DType::fp32, {3}}}, {"S", {s.data(), DType::fp32, {2, 6}}}}},
+                      "S", {0, 3, 0, 4, 0, 0, 10, 13, 10, 14, 10, 10}, schedule);
+  }
+}
+
 // What does not lie next to each other is no vector, and computed all the same.
 TEST(Run, VectorisedLoopsOverStridedElementsComputeTheSame) {
   const char* text = R"(program transpose(m, n):

@@ -574,6 +574,7 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
 
 Iteration init_of(const Iteration& it) {
   Iteration init{.name = it.name + "_init", .body = it.init, .preprocess = it.preprocess, .place = it.place};
+  init.place.iteration = it.name_in_errors();
   const std::vector<std::string> axes = it.flat_axes();
   Names reductions;
   for (size_t a = 0; a < axes.size(); ++a) {

@@ -117,7 +117,7 @@ class IterationLowering {
   void check_divisors(const Expr& e) const {
     if (!e->may_fail) return;
     if (e->failure != nullptr && loop::is_literal(e->operands[1], 0))
-      fail(ErrorCode::invalid_argument, "{}iteration '{}' divides by 0: {}", place_text(), it_.name,
+      fail(ErrorCode::invalid_argument, "{}iteration '{}' divides by 0: {}", place_text(), it_.name_in_errors(),
            e->failure->division);
     const bool is_lazy = e->op == Op::select || e->op == Op::logical_and || e->op == Op::logical_or;
     for (size_t i = 0; i < (is_lazy ? 1 : e->operands.size()); ++i) check_divisors(e->operands[i]);
@@ -238,8 +238,8 @@ class IterationLowering {
       const Access target = locate(store.name, store.indices);
       if (target.never)
         fail(ErrorCode::invalid_argument, "{}iteration '{}' writes {}, where '{}' never stores anything: {} is false",
-             place_text(), it_.name, loop::to_words(loop::load(store.name, store.indices, Type::real)), store.name,
-             loop::to_words(target.never));
+             place_text(), it_.name_in_errors(), loop::to_words(loop::load(store.name, store.indices, Type::real)),
+             store.name, loop::to_words(target.never));
       written_ = &store, written_at_ = &target;
       const Expr value = translate(store.value);
       written_ = nullptr, written_at_ = nullptr;
@@ -251,7 +251,7 @@ class IterationLowering {
         continue;
       }
       body.push_back(loop::make_condition(loop::operation(Op::logical_not, {target.present}),
-                                          {loop::make_fail(it_.name, store.name, target.coordinates)}));
+                                          {loop::make_fail(it_.name_in_errors(), store.name, target.coordinates)}));
       body.push_back(loop::make_condition(target.present, {std::move(written)}));
     }
     return body;

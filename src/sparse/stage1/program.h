@@ -76,6 +76,7 @@ struct Declarations {
 // Where the text says it; 0: in no text. What is said is the same wherever it stands.
 struct TextPlace {
   int line = 0, column = 0;
+  std::string iteration = {};  // of one that a primitive makes of init, or to gather results: the one of the program
   friend bool operator==(const TextPlace&, const TextPlace&) { return true; }
 };
 
@@ -100,6 +101,8 @@ struct Iteration {
   size_t num_shared_axes() const { return around.empty() ? 0 : around.back().num_axes; }
   TextPlace place = {};
   std::vector<std::string> flat_axes() const;
+  // The iteration of the program that errors name.
+  const std::string& name_in_errors() const { return place.iteration.empty() ? name : place.iteration; }
   friend bool operator==(const Iteration&, const Iteration&) = default;
 };
 
