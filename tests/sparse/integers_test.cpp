@@ -123,6 +123,25 @@ TEST(Divisions, ByZeroAreErrorsThatSayWhereAndGiveZero) {
     }
 }
 
+// What is multiplied by 0 is gone from the text, and its iterator from its place.
+TEST(Divisions, NameIteratorsInTheOrderOfTheirText) {
+  const auto text_of = [](const char* value) {
+    return fmt::format(
+        "program p(n):\n  I = dense_fixed(n)\n  J = dense_fixed(2)\n  D = buffer(J): int64\n  Z = buffer(I, J): int64\n"
+        "  iterate a(I, J) \"SS\" as (i, j):\n    Z[i, j] = {}\n",
+        value);
+  };
+  Integers d = {-1, 0}, z(6);
+  const RunArguments arguments{
+      .buffers = {{"D", {d.data(), DType::int64, {2}}}, {"Z", {z.data(), DType::int64, {3, 2}}}}};
+  for (const char* schedule : {"", "sparse_reorder(a, J, I)\n", "lower()\nreorder(a.j, a.i)\nparallel(a.j)\n"}) {
+    expect_failure(text_of("1 // (D[j] + i)"), schedule, arguments, "divides by 0 at (j = 0, i = 1): 1 // (D[j] + i);");
+    expect_failure(text_of("1 // (i + D[j])"), schedule, arguments, "divides by 0 at (i = 0, j = 1): 1 // (i + D[j]);");
+    expect_failure(text_of("(0 * j) // (i + D[j])"), schedule, arguments,
+                   "divides by 0 at (i = 0, j = 1): 0 // (i + D[j]);");
+  }
+}
+
 TEST(Divisions, ThatDoNotFitAreErrorsToo) {
   constexpr int64_t kLeast = INT64_MIN;
   for (const char* schedule : kSchedules) {
