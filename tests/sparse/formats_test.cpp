@@ -283,6 +283,21 @@ TEST(Formats, RowsThatHoldNothingBeginWhereTheNextOneDoes) {
   }
 }
 
+// Among empty rows, at the ends of pieces that are passed by together.
+TEST(Formats, TheOnlyRowsThatHoldSomethingAreFoundWhereverTheyStand) {
+  for (const size_t row : {size_t{0}, size_t{63}, size_t{64}, size_t{127}, size_t{128}, size_t{199}}) {
+    std::vector<int32_t> indptr(201, 0);
+    std::fill(indptr.begin() + static_cast<std::ptrdiff_t>(row) + 1, indptr.end(), 2);
+    EXPECT_EQ(coordinates_of(*csr(200, 4, indptr, std::vector<int32_t>{1, 3}).data()).rows,
+              (std::vector<int32_t>(2, static_cast<int32_t>(row))));
+    expect_contains(refusal([&] {
+                      csr(200, 4, indptr, std::vector<int32_t>{1, 4});
+                    }),
+                    fmt::format("indices[1], of row {}, is 4; allowed are 0 to 3", row), "beyond");
+    expect_contains(refusal([&] { ragged(200, 1, indptr); }), fmt::format("row {} has 2 elements", row), "too long");
+  }
+}
+
 TEST(Formats, SrBcrsPadsTheLastGroup) {
   // Rows 0 and 1 hold columns 1 and 3; row 5 holds column 0: strips of 2, groups of 3 tiles.
   const Coo coo{.num_rows = 6, .num_cols = 4, .rows = {0, 1, 5}, .cols = {1, 3, 0}};

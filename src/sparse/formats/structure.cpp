@@ -30,6 +30,19 @@ size_t first_fall(const std::vector<int32_t>& numbers) {
   return numbers.size();
 }
 
+// Calls with each row that holds something and the range of its places, in order. Where an indptr does not rise over a
+// piece of rows, all of them are empty: they are passed by together.
+template <class Call>
+void for_held_rows(const std::vector<int32_t>& indptr, const Call& call) {
+  constexpr size_t kPiece = 64;
+  for (size_t begin = 0; begin + 1 < indptr.size(); begin += kPiece) {
+    const size_t end = std::min(begin + kPiece, indptr.size() - 1);
+    if (indptr[begin] == indptr[end]) continue;
+    for (size_t row = begin; row < end; ++row)
+      if (indptr[row] < indptr[row + 1]) call(static_cast<int64_t>(row), indptr[row], indptr[row + 1]);
+  }
+}
+
 void check_indptr(const std::string& where, const Level& level, int64_t num_parents) {
   const auto size = static_cast<int64_t>(level.indptr.size());
   check(size == num_parents + 1, ErrorCode::invalid_indptr, "{}: indptr has {} elements; {} rows need {}", where, size,
@@ -82,20 +95,18 @@ Structure make_structure(std::vector<Level> levels) {
       level.num_positions = parents * level.per_parent;
     }
     if (!level.is_sparse) {
-      for (int64_t row = 0; level.is_variable && row < parents; ++row) {
-        const int64_t length = level.indptr[static_cast<size_t>(row) + 1] - level.indptr[static_cast<size_t>(row)];
-        check(length <= level.length, ErrorCode::invalid_indptr, "{}: row {} has {} elements; at most {} are allowed",
-              where, row, length, level.length);
-      }
+      for_held_rows(level.indptr, [&](int64_t row, int64_t begin, int64_t end) {
+        check(end - begin <= level.length, ErrorCode::invalid_indptr,
+              "{}: row {} has {} elements; at most {} are allowed", where, row, end - begin, level.length);
+      });
       continue;
     }
     check(static_cast<int64_t>(level.indices.size()) == level.num_positions, ErrorCode::invalid_indptr,
           "{}: there are {} indices; indptr or width says {}", where, level.indices.size(), level.num_positions);
-    for (int64_t row = 0; row < parents; ++row) {
-      const int64_t begin = level.is_variable ? level.indptr[static_cast<size_t>(row)] : row * level.per_parent;
-      const int64_t end = level.is_variable ? level.indptr[static_cast<size_t>(row) + 1] : begin + level.per_parent;
-      if (begin < end) check_row(where, level, begin, end, row);
-    }
+    const auto check_one = [&](int64_t row, int64_t begin, int64_t end) { check_row(where, level, begin, end, row); };
+    if (level.is_variable) for_held_rows(level.indptr, check_one);
+    for (int64_t begin = 0; !level.is_variable && begin < level.num_positions; begin += level.per_parent)
+      check_one(begin / level.per_parent, begin, begin + level.per_parent);
   }
   return Structure(std::make_shared<const Structure::Data>(std::move(levels)));
 }
@@ -231,9 +242,9 @@ Coordinates coordinates_of(const Structure::Data& structure) {
   const Level& level = structure.levels[1];
   Coordinates result{.num_rows = structure.levels[0].length, .num_cols = level.length, .cols = level.indices};
   result.rows.reserve(level.indices.size());
-  for (size_t row = 0; row + 1 < level.indptr.size(); ++row)
-    if (const int32_t count = level.indptr[row + 1] - level.indptr[row]; count > 0)
-      result.rows.insert(result.rows.end(), static_cast<size_t>(count), static_cast<int32_t>(row));
+  for_held_rows(level.indptr, [&](int64_t row, int32_t begin, int32_t end) {
+    result.rows.insert(result.rows.end(), static_cast<size_t>(end - begin), static_cast<int32_t>(row));
+  });
   return result;
 }
 
