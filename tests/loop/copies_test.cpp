@@ -65,6 +65,9 @@ TEST(Copies, AreNoneWhereSomethingElseMayBeLoaded) {
   EXPECT_EQ(index_behind(part, "c[j]", "8", "    for j in range(7):\n      Y[{}] = 1.0\n"), "p[i * 8 + j]");
   EXPECT_EQ(index_behind("    c[0] = p[i]\n", "c[1]", "2"), "c[1]");
   EXPECT_EQ(index_behind("    for k in range(4):\n      c[k * 2] = p[k]\n", "c[2]", "8"), "c[2]");
+  // A diagonal.
+  const std::string diagonal = "    for k in range(8):\n      c[k, k] = p[k]\n";
+  EXPECT_EQ(index_behind(diagonal, "c[1, 2]", "8, 8"), "c[1, 2]");
   // The last of several.
   EXPECT_EQ(index_behind("    for k in range(8):\n      c[0] = p[i * 8 + k]\n"), "c[0]");
   EXPECT_EQ(index_behind("    for k in range(8):\n      c[k] = p[i * 8 + k]\n", "c[k]", "8",
