@@ -73,6 +73,25 @@ TEST(Simplify, LeavesConditionsInLoopsThatSayWhereTheyRead) {
             "for i in range(n):\n  if p[i] < 1:\n    for j in range(m):\n      A[j] = 1.0\n");
 }
 
+// Nor does anything divide there.
+TEST(Simplify, LeavesConditionsThatMayFailInLoops) {
+  const auto condition = [](const char* extent) {
+    return fmt::format(
+        "for i in range(n):\n  for j in range({}):\n    if checked(7 // p[i], f(\"7 // P[i]\", i in I), i) < 1:\n"
+        "      A[j] = 1.0\n",
+        extent);
+  };
+  const auto indented = [](std::string text) {
+    text.insert(0, "  ");
+    for (size_t at = 0; (at = text.find("\n", at + 1)) + 1 < text.size();) text.insert(at + 1, "  ");
+    return text;
+  };
+  EXPECT_EQ(simplified(indented(condition("m"))), condition("m"));
+  EXPECT_EQ(simplified(indented(condition("4"))),
+            "for i in range(n):\n  if checked(7 // p[i], f(\"7 // P[i]\", i in I), i) < 1:\n    for j in range(4):\n"
+            "      A[j] = 1.0\n");
+}
+
 TEST(PeelTails, MakesALoopOfWholeVectorsAndARest) {
   Function function = with(
       "  for i in range(n):\n    for o in range((m + 3) // 4):\n      for v in range(4) [vectorize]:\n"

@@ -627,6 +627,34 @@ TEST(Decompose, CopiesOfWhatChangesBetweenAreMadeAnew) {
   }
 }
 
+// What runs once for new values is copied once for them, too.
+TEST(Decompose, CopiesOfWhatIsPreparedArePrepared) {
+  const std::string text = R"(program prepared(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  W = buffer(I, J): fp32
+  A = temporary(I, J): fp32
+  D = buffer(I): fp32
+  preprocess step(I, J) "SS" as (i, j):
+    A[i, j] = W[i, j] * 2.0
+  iterate sums(I, J) "SR" as (i, j):
+    init:
+      D[i] = 0.0
+    D[i] = D[i] + A[i, j]
+)";
+  const Matrix a = random_matrix(Shape::power_law, 978);
+  Values values = a.values, d(static_cast<size_t>(a.rows));
+  std::vector<double> want(d.size(), 0);
+  for (size_t e = 0; e < values.size(); ++e) want[static_cast<size_t>(a.coo().rows[e])] += 2 * values[e];
+  const RunArguments arguments{.structures = {{"J", a.structure()}},
+                               .buffers = {{"W", {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}},
+                                           {"D", {d.data(), DType::fp32, {a.rows}}}}};
+  const Operator op = compile(parse(text), "decompose_format(sums, A, bsr(2))\n");
+  expect_contains(op.text("stage1"), "preprocess copy_A_bsr_2(", "copy");
+  for (const Stage stage : {Stage::source, Stage::one, Stage::two, Stage::three})
+    expect_close(interpret_operator(op, arguments, stage).buffers.at("D"), want, 1e-6, "prepared");
+}
+
 TEST(Decompose, PartsThatAreNoMatrixInCsrAreRefused) {
   expect_contains(
       refusal([] {

@@ -137,6 +137,33 @@ TEST(Failures, OfFusedAxesAreThoseOfTheProgram) {
   EXPECT_EQ(s, (Values{9, 9, 9, 9, 0, 3, 0, 9}));
 }
 
+// Places of a row that are not used hold the length, which is no coordinate: it is read as 0, and written nowhere.
+TEST(Failures, OfTheLengthAreNotWrittenToPadding) {
+  constexpr const char* kMoved = R"(program moved(m, n, w):
+  I = dense_fixed(m)
+  J = sparse_fixed(I, n, w, indices=j_indices)
+  T = buffer(I): int32
+  X = buffer(I, J): fp32
+  Y = buffer(I): fp32
+  Z = buffer(I, J): fp32
+  iterate read(I) "S" as (i):
+    Y[i] = X[i, T[i]]
+  iterate write(I) "S" as (i):
+    Z[i, T[i]] = 1.0
+)";
+  const std::vector<int32_t> indices = {1, 4, 4, 4, 0, 3};
+  std::vector<int32_t> t = {1, 4, 3};
+  Values x = {1, 8, 8, 8, 2, 3}, y(3, 9.f), z(6, 9.f);
+  const RunArguments arguments{.structures = {{"J", ell(3, 4, 2, indices)}},
+                               .buffers = {{"T", {t.data(), DType::int32, {3}}},
+                                           {"X", {x.data(), DType::fp32, {6}}},
+                                           {"Y", {y.data(), DType::fp32, {3}}},
+                                           {"Z", {z.data(), DType::fp32, {6}}}}};
+  expect_failure(kMoved, "", arguments, "iteration 'write' writes 'Z' at (1, 4 or beyond)");
+  EXPECT_EQ(y, (Values{1, 0, 3}));
+  EXPECT_EQ(z, (Values{1, 9, 9, 9, 9, 1}));
+}
+
 TEST(Failures, AreRefusedBeforeARunWhereTheyAreCertain) {
   for (const auto& [place, says] :
        {std::pair("i + n", "line 5, column 11: iteration 'move' writes Y[i + n], where 'Y' never stores anything: "),

@@ -170,6 +170,9 @@ TEST(Divisions, CountWhereTheyAreEvaluated) {
   expect_failure(program_of("X[i]", " where X[i] // Y[i] > 2"), "", fails.arguments(),
                  "iteration 'a' divides by 0 at (i = 1): X[i] // Y[i];");
   expect_failure(program_of("select(X[i] // Y[i] > 2, 1, 1)"), "", fails.arguments(), "divides by 0 at (i = 1)");
+  // Also where what they decide is certain.
+  expect_failure(program_of("select(X[i] // Y[i] % 4 < 4, 1, 2)"), "", fails.arguments(), "divides by 0 at (i = 1)");
+  expect_failure(program_of("1", " where X[i] // Y[i] % 4 < 4"), "", fails.arguments(), "divides by 0 at (i = 1)");
 }
 
 TEST(Divisions, OfIndicesReadTheFirstElementWhereTheyFail) {
@@ -226,6 +229,25 @@ TEST(Divisions, OfLoopsWithoutIterationAreNone) {
                     compile(parse(program("real(7 % n)")), Device::cpu(), {.set = {{"n", 0}}});
                   }),
                   "iteration 'sums' divides by 0: 7 % 0", "init");
+}
+
+// A condition that no column changes is asked before them only where there is one.
+TEST(Divisions, OfConditionsAreAskedWhereThereIsAPoint) {
+  constexpr const char* kText = R"(program p(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  R = buffer(I): int32
+  Y = buffer(I, J): fp32
+  iterate a(I, J) "SS" as (i, j) where 7 // R[i] > 2:
+    Y[i, j] = 1.0
+)";
+  std::vector<int32_t> r = {2, 0};
+  Values none, y(2, 5.f);
+  const Operator op = compile(parse(kText));
+  op.run({.buffers = {{"R", {r.data(), DType::int32, {2}}}, {"Y", view(none, {2, 0})}}});
+  expect_failure(kText, "", {.buffers = {{"R", {r.data(), DType::int32, {2}}}, {"Y", view(y, {2, 1})}}},
+                 "divides by 0 at (i = 1): 7 // R[i]");
+  EXPECT_EQ(y, (Values{1, 5}));
 }
 
 // `at_J` is searched for before the store: not with a coordinate that nobody asks for.

@@ -392,6 +392,17 @@ TEST(Merging, LeavesBlocksWhereTheirMemoryIs) {
                  "it needs 'Y_partial_1', which is kept from behind the loop on", {{"m", 1}});
 }
 
+// Rows of two loops over the same axis are read from one array.
+TEST(MaterialiseRows, MakesOneArrayForAnAxis) {
+  std::string program = kSddmm;
+  program += "  iterate other(I, J) \"SS\" as (i, j):\n    O[i, j] = O[i, j] * real(i)\n";
+  const std::string text = stage2_of(program,
+                                     "sparse_fuse(sddmm, I, J)\nsparse_fuse(other, I, J)\nlower()\n"
+                                     "materialise_rows(sddmm.i_j)\nmaterialise_rows(other.i_j)\n");
+  expect_contains(text, "let i = J_rows[i_j]", "first");
+  expect_contains(text.substr(text.find("block sddmm")), "let i = J_rows[i_j]", "second");
+}
+
 // A reduction of one iteration is a reduction all the same: init runs where its conditions fail, too.
 TEST(Init, RunsBeforeReductionsOfOneIteration) {
   for (const auto& [axes, kinds, names] : {std::tuple("O, K, L", "RSR", "o, k, l"),
