@@ -223,6 +223,12 @@ TEST(Dependence, MemoryOfItsOwnIsNewInEveryIterationAroundIt) {
   EXPECT_EQ(Dependences(around, {}, {&around.body[0]}).problem_of_sharing("v"), "");
   EXPECT_EQ(Dependences(around, {}, {&around.body[0]}).problem_of_sharing("u"),
             "L[0] may be the same element in two of its iterations");
+  // In one iteration loops behind it share it.
+  const char* beside =
+      "  for v in range(m):\n    allocate L[4]: fp32 in register\n    for u in range(4):\n      L[u] = 1.0\n"
+      "    for k in range(4):\n      X[v, k] = L[k]\n";
+  EXPECT_TRUE(meet(beside, {}, "L"));
+  EXPECT_FALSE(meet(beside, {{"v", kBefore}}, "L"));
 }
 
 TEST(Dependence, UpdatesOfOneKindHaveNoOrder) {
