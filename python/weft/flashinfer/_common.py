@@ -1,0 +1,152 @@
+"""What the modules of weft.flashinfer share: errors, types, layouts, index arrays, streams."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Optional, Union
+
+import torch
+from torch import Tensor
+
+from .. import _weft
+
+LOG2_E = 1 / math.log(2)
+
+# A torch.dtype, or its name.
+DTypeLike = Union[str, torch.dtype]
+
+WEFT_DTYPE = {
+    torch.float32: _weft.DType.fp32, torch.float16: _weft.DType.fp16, torch.bfloat16: _weft.DType.bf16,
+    torch.float8_e4m3fn: _weft.DType.fp8_e4m3, torch.float8_e5m2: _weft.DType.fp8_e5m2,
+}
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+LAYOUTS = {"NHD": _weft.Layout.nhd, "HND": _weft.Layout.hnd}
+POS_ENCODING_MODES = ("NONE", "ROPE_LLAMA", "ALIBI")
+_BACKENDS = ("auto", "fa2", "fa3")  # what "fa3" selects in FlashInfer is the same function, for another card
+
+
+class Invalid(_weft.Error, ValueError):
+    """A value that is not allowed: weft.Error(invalid_argument), and a ValueError as FlashInfer's are."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = _weft.ErrorCode.invalid_argument
+
+
+class UnknownName(Invalid, KeyError):
+    """A layout or a mode that does not exist, which is a KeyError in FlashInfer."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Unsupported(_weft.Error, NotImplementedError):
+    """What FlashInfer has and Weft has not: weft.Error(unsupported), and a NotImplementedError."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = _weft.ErrorCode.unsupported
+
+
+def refuse(reason: str, **given: Any) -> None:
+    """Raises Unsupported for the first argument that is given: neither None nor False."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            shown = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise Unsupported(f"{name}: given is {shown}; supported is None; missing: {reason}")
+
+
+def check_layout(kv_layout: str) -> None:
+    if kv_layout not in LAYOUTS:
+        raise UnknownName(f"kv_layout = {kv_layout!r}; allowed are 'NHD' and 'HND'")
+
+
+def check_pos_encoding_mode(mode: str) -> None:
+    if mode not in POS_ENCODING_MODES:
+        raise UnknownName(f"pos_encoding_mode = {mode!r}; allowed are {', '.join(map(repr, POS_ENCODING_MODES))}")
+
+
+def check_backend(backend: str) -> None:
+    if backend not in _BACKENDS:
+        raise Unsupported(f"backend: required is {backend!r}; supported are 'auto', 'fa2' and 'fa3', which all mean "
+                          "Weft; missing: kernels of other vendors")
+
+
+def dtype_of(name: str, value: DTypeLike) -> torch.dtype:
+    made = getattr(torch, value, None) if isinstance(value, str) else value
+    if not isinstance(made, torch.dtype):
+        raise TypeError(f"{name} = {value!r}; give a torch.dtype or the name of one")
+    return made
+
+
+def float_dtype_of(name: str, value: DTypeLike) -> torch.dtype:
+    """The type of queries or outputs."""
+    made = dtype_of(name, value)
+    if made not in _FLOATS:
+        raise Unsupported(f"{name}: required is {made}; supported are torch.float32, torch.float16 and "
+                          "torch.bfloat16; missing: queries and outputs of fewer bits")
+    return made
+
+
+def kv_dtype_of(name: str, value: DTypeLike) -> torch.dtype:
+    made = dtype_of(name, value)
+    if made not in WEFT_DTYPE:
+        raise Unsupported(f"{name}: required is {made}; supported are {', '.join(map(str, WEFT_DTYPE))}; "
+                          "missing: caches of other types (weft.AttentionSpec has int8 and int4)")
+    return made
+
+
+def tensor_of(name: str, x: Any) -> Tensor:
+    """x without its gradient, as a plain tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: {type(x).__name__} is no torch.Tensor")
+    return x if type(x) is Tensor and not x.requires_grad else x.detach()
+
+
+def check_rank(name: str, x: Tensor, *allowed: int) -> None:
+    if x.dim() not in allowed:
+        raise Invalid(f"{name}: {tuple(x.shape)} has {x.dim()} dimensions; required are "
+                      f"{' or '.join(map(str, allowed))}")
+
+
+def host_ints(name: str, x: Any) -> Tensor:
+    """int32 on the host, a copy: a caller may write the next step's numbers over its own."""
+    x = tensor_of(name, x)
+    check_rank(name, x, 1)
+    if x.dtype not in (torch.int32, torch.int64):
+        raise Invalid(f"{name}: its elements are {x.dtype}; required is torch.int32")
+    if x.dtype == torch.int64 and x.numel() and not -2**31 <= int(x.min()) <= int(x.max()) < 2**31:
+        raise Invalid(f"{name}: a number lies outside of int32's range")
+    return torch.empty(x.shape, dtype=torch.int32).copy_(x)
+
+
+def check_out(name: str, x: Optional[Tensor], shape: tuple[int, ...], dtype: torch.dtype,
+              device: torch.device) -> Optional[Tensor]:
+    """An output that the caller gives."""
+    if x is None:
+        return None
+    x = tensor_of(name, x)
+    for what, made, expected in (("shape", tuple(x.shape), shape), ("dtype", x.dtype, dtype),
+                                 ("device", x.device, device)):
+        if made != expected:
+            raise Invalid(f"Invalid {what} of {name}: expected {expected}, got {made}")
+    return x
+
+
+def stream_of(x: Tensor) -> Any:
+    """The stream that torch uses now on x's card; None on the CPU."""
+    if x.device.type != "cuda":
+        return None
+    return _weft.Stream.cuda(torch.cuda.current_stream(x.device).cuda_stream, x.device.index)
+
+
+def number(name: str, x: Union[None, float, Tensor]) -> float:
+    """A scale: a number, or a tensor of one element; 1 where there is none."""
+    if x is None:
+        return 1.0
+    if isinstance(x, Tensor):
+        if x.numel() != 1:
+            raise Invalid(f"{name}: {tuple(x.shape)} has {x.numel()} elements; required is a number, or a tensor of "
+                          "one")
+        return float(x)
+    return float(x)

@@ -1,0 +1,61 @@
+"""Names of flashinfer.utils that callers use."""
+
+from __future__ import annotations
+
+import enum
+
+import torch
+
+from ._variants import get_alibi_slopes
+
+__all__ = ["MaskMode", "PosEncodingMode", "TensorLayout", "device_support_pdl", "get_alibi_slopes",
+           "get_compute_capability", "has_flashinfer_jit_cache", "is_fa3_backend_supported", "is_sm90a_supported",
+           "next_positive_power_of_2"]
+
+
+class PosEncodingMode(enum.Enum):
+    NONE = 0
+    ROPE_LLAMA = 1
+    ALIBI = 2
+
+
+class MaskMode(enum.Enum):
+    NON_CAUSAL = 0
+    CAUSAL = 1
+    CUSTOM = 2
+    MULTIITEMSCORING = 3
+
+
+class TensorLayout(enum.Enum):
+    NHD = 0
+    HND = 1
+
+
+def next_positive_power_of_2(x: int) -> int:
+    return 1 if x < 1 else 1 << (x - 1).bit_length()
+
+
+def get_compute_capability(device: torch.device) -> tuple[int, int]:
+    """That of the card; (8, 0) on the CPU, where nothing depends on it."""
+    if torch.device(device).type != "cuda":
+        return 8, 0
+    major, minor = torch.cuda.get_device_capability(device)
+    return major, minor
+
+
+def has_flashinfer_jit_cache() -> bool:
+    """True: nothing has to be compiled beforehand."""
+    return True
+
+
+def is_fa3_backend_supported(*args: object, **kwargs: object) -> bool:
+    """False: backend 'fa3' is taken, and means what 'fa2' means."""
+    return False
+
+
+def is_sm90a_supported(device: torch.device) -> bool:
+    return False
+
+
+def device_support_pdl(device: torch.device) -> bool:
+    return False
