@@ -12,12 +12,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from . import activation, norm, page, quantization, rope, sampling, utils
+from . import activation, decode, norm, page, prefill, quantization, rope, sampling, utils
 from ._common import Unsupported
 from .activation import gelu_and_mul, gelu_tanh_and_mul, silu_and_mul
+from .decode import (BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper, fast_decode_plan,
+                     single_decode_with_kv_cache)
 from .norm import (fused_add_rmsnorm, fused_add_rmsnorm_quant, gemma_fused_add_rmsnorm, gemma_rmsnorm, layernorm,
                    layernorm_quant, rmsnorm, rmsnorm_quant)
 from .page import append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens
+from .prefill import (BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper,
+                      single_prefill_with_kv_cache, single_prefill_with_kv_cache_return_lse)
 from .quantization import packbits, segment_packbits
 from .rope import (apply_llama31_rope, apply_llama31_rope_inplace, apply_llama31_rope_pos_ids,
                    apply_llama31_rope_pos_ids_inplace, apply_rope, apply_rope_inplace, apply_rope_pos_ids,
@@ -31,8 +35,8 @@ from .utils import next_positive_power_of_2
 __version__ = "0.7.2"  # of FlashInfer, whose calls these are
 __git_version__ = "weft"
 
-_MODULES = {"activation": activation, "norm": norm, "page": page,
-            "quantization": quantization, "rope": rope, "sampling": sampling, "utils": utils}
+_MODULES = {"activation": activation, "decode": decode, "norm": norm, "page": page,
+            "prefill": prefill, "quantization": quantization, "rope": rope, "sampling": sampling, "utils": utils}
 
 __all__ = sorted(name for name, value in list(globals().items())
                  if not name.startswith("_") and name not in ("annotations", "sys", "Any", "Unsupported")) + ["install"]

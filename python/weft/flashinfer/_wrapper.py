@@ -1,0 +1,106 @@
+"""What the batch wrappers share: their buffers, what FlashInfer lets one read of them, the options of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from . import _common as common
+from ._batch import Batch, Custom, Options, PageLists
+from ._common import Invalid, Unsupported
+
+
+class Wrapper:
+    """plan() and run() over a step's lengths.
+
+    The workspace buffer says on which device the wrapper computes, and is not used otherwise: Weft has its own memory.
+    """
+
+    def __init__(self, float_workspace_buffer: Tensor, kv_layout: str, use_cuda_graph: bool, backend: str,
+                 jit_args: Any, buffers: Mapping[str, Optional[Tensor]]) -> None:
+        common.check_layout(kv_layout)
+        common.check_backend(backend)
+        self._kv_layout, self._backend = kv_layout, "fa2" if backend == "auto" else backend
+        self._float_workspace_buffer = float_workspace_buffer
+        self.device = float_workspace_buffer.device
+        self._custom = Custom(jit_args) if jit_args is not None else None
+        self._use_cuda_graph = use_cuda_graph
+        if use_cuda_graph:
+            if self.device.type == "cuda":
+                raise Unsupported("use_cuda_graph: required is a plan whose run a CUDA graph holds; supported here on "
+                                  "the CPU alone; missing on cards: give weft.PlanBounds to kernel.plan, and run from "
+                                  "a weft.Workspace")
+            for name, buffer in buffers.items():
+                if buffer is None:
+                    raise Invalid(f"{name}: is missing; with use_cuda_graph every buffer is given")
+        self._buffers = dict(buffers)
+        self._fixed_batch_size: Optional[int] = None
+        self._max_rows: Optional[int] = None
+        self._batch: Optional[Batch] = None
+        self._causal = False
+        self._pos_encoding_mode = "NONE"
+        self._window_left = -1
+        self._logits_soft_cap = 0.0
+        self._sm_scale: Optional[float] = None
+        self._rope_scale: Optional[float] = None
+        self._rope_theta: Optional[float] = None
+
+    @property
+    def is_cuda_graph_enabled(self) -> bool:
+        return self._use_cuda_graph
+
+    def reset_workspace_buffer(self, float_workspace_buffer: Tensor, int_workspace_buffer: Any = None) -> None:
+        self._float_workspace_buffer = float_workspace_buffer
+
+    def end_forward(self) -> None:
+        """Nothing, as in FlashInfer."""
+
+    def _set_options(self, causal: bool, pos_encoding_mode: str, window_left: int, logits_soft_cap: Optional[float],
+                     sm_scale: Optional[float], rope_scale: Optional[float], rope_theta: Optional[float]) -> None:
+        Options(causal, pos_encoding_mode, window_left)  # checks them
+        self._causal, self._pos_encoding_mode, self._window_left = causal, pos_encoding_mode, window_left
+        self._logits_soft_cap = 0.0 if logits_soft_cap is None else float(logits_soft_cap)
+        self._sm_scale, self._rope_scale, self._rope_theta = sm_scale, rope_scale, rope_theta
+
+    def _options(self) -> Options:
+        return Options(self._causal, self._pos_encoding_mode, self._window_left, self._logits_soft_cap, self._sm_scale,
+                       self._rope_scale, self._rope_theta)
+
+    def _planned(self) -> Batch:
+        if self._batch is None:
+            raise AttributeError(f"{type(self).__name__}: run needs a plan; call plan() first")
+        return self._batch
+
+    def _check_window(self, window_left: Optional[int]) -> None:
+        if window_left is not None:
+            assert window_left == self._window_left, (
+                f"window_left = {window_left} at run; the plan has {self._window_left}")
+
+    def _fill(self, name: str, values: Tensor) -> None:
+        """Graph mode: a plan's numbers go into the buffers that the caller gave."""
+        buffer = self._buffers[name]
+        if not self._use_cuda_graph or buffer is None:
+            return
+        if values.numel() > buffer.numel():
+            raise Invalid(f"{name}: has {buffer.numel()} elements; this plan needs {values.numel()}")
+        buffer[:values.numel()].copy_(values)
+
+    def _check_graph(self, batch_size: int, rows: int) -> None:
+        if not self._use_cuda_graph:
+            return
+        if self._fixed_batch_size is None:
+            self._fixed_batch_size = batch_size
+        if batch_size != self._fixed_batch_size:
+            raise Invalid(f"batch size {batch_size}: with use_cuda_graph it stays {self._fixed_batch_size}")
+        if self._max_rows is None:
+            self._max_rows = rows
+        if rows > self._max_rows:
+            raise Invalid(f"{rows} query tokens: with use_cuda_graph at most {self._max_rows}, those of the first plan")
+
+    def _fill_pages(self, pages: PageLists, prefix: str = "paged_kv_", suffix: str = "_buf") -> None:
+        self._fill(f"{prefix}indptr{suffix}", pages.indptr)
+        self._fill(f"{prefix}indices{suffix}", pages.indices)
+        self._fill(f"{prefix}last_page_len{suffix}", pages.last_page_len)
