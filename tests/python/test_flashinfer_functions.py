@@ -36,6 +36,61 @@ class FlashInferTestCase(TestCase):
         self.assertEqual(caught.exception.code, weft.ErrorCode.unsupported)
 
 
+class States(FlashInferTestCase):
+    def states(self, *shape, dtype=torch.float32):
+        return torch.randn(*shape, 32).to(dtype), torch.randn(*shape) * 3
+
+    def expected(self, v, s):
+        """v [rows, states, heads, dim], s in base 2."""
+        s = s.double()
+        most = s.amax(1, keepdim=True).clamp_min(-1e300)
+        weights = torch.exp2(s - most)
+        total = weights.sum(1)
+        o = (weights.unsqueeze(-1) * v.double()).sum(1) / total.clamp_min(1e-300).unsqueeze(-1)
+        return o, torch.log2(total) + most[:, 0]
+
+    def test_states_merge_in_base_2(self):
+        for dtype, states, heads in itertools.product(HALF, (1, 2, 9), (1, 3, 7)):
+            v, s = self.states(17, states, heads, dtype=dtype)
+            o, lse = fi.merge_states(v, s)
+            expected, expected_lse = self.expected(v, s)
+            self.assertEqual(o.dtype, dtype)
+            self.assert_close(o, expected, HALF[dtype])
+            self.assert_close(lse, expected_lse)
+
+    def test_two_states(self):
+        (a, s_a), (b, s_b) = self.states(5, 3), self.states(5, 3)
+        expected, expected_lse = self.expected(torch.stack([a, b], 1), torch.stack([s_a, s_b], 1))
+        o, lse = fi.merge_state(a, s_a, b, s_b)
+        self.assert_close(o, expected)
+        self.assert_close(lse, expected_lse)
+        mine, own = a.clone(), s_a.clone()
+        fi.merge_state_in_place(mine, own, b, s_b)
+        self.assert_close(mine, expected)
+        self.assert_close(own, expected_lse)
+        mine, own = a.clone(), s_a.clone()
+        mask = torch.tensor([True, False, True, False, False])
+        fi.merge_state_in_place(mine, own, b, s_b, mask)
+        self.assert_close(mine, torch.where(mask[:, None, None], expected, a.double()))
+        self.assert_close(own, torch.where(mask[:, None], expected_lse, s_a.double()))
+
+    def test_empty_states(self):
+        v, s = torch.zeros(2, 3, 32), torch.full((2, 3), -math.inf)
+        o, lse = fi.merge_state(v, s, v, s)
+        self.assertTrue((o == 0).all() and (lse == -math.inf).all())
+        b, s_b = self.states(2, 3)
+        o, lse = fi.merge_state(v, s, b, s_b)
+        self.assert_close(o, b)
+        self.assert_close(lse, s_b)
+
+    def test_refusals(self):
+        (a, s_a), (b, s_b) = self.states(5, 3), self.states(4, 3)
+        self.assert_invalid("v_b", fi.merge_state, a, s_a, b, s_b)
+        self.assert_invalid("s_a", fi.merge_state, a, s_b, b, s_b)
+        self.assert_invalid("s: is torch.float16", fi.merge_state_in_place, a, s_a.half(), a, s_a)
+        self.assert_invalid("mask", fi.merge_state_in_place, a, s_a, a, s_a, torch.ones(4, dtype=torch.bool))
+
+
 class Pages(FlashInferTestCase):
     def test_lengths_and_positions(self):
         self.assertEqual(fi.get_seq_lens(ints(0, 3, 3, 4), ints(2, 0, 4), 4).tolist(), [10, 0, 4])

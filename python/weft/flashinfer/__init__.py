@@ -12,11 +12,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from . import activation, decode, norm, page, prefill, quantization, rope, sampling, utils
+from . import activation, cascade, decode, mla, norm, page, prefill, quantization, rope, sampling, utils
 from ._common import Unsupported
 from .activation import gelu_and_mul, gelu_tanh_and_mul, silu_and_mul
+from .cascade import (BatchDecodeWithSharedPrefixPagedKVCacheWrapper, BatchPrefillWithSharedPrefixPagedKVCacheWrapper,
+                      MultiLevelCascadeAttentionWrapper, merge_state, merge_state_in_place, merge_states)
 from .decode import (BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper, fast_decode_plan,
                      single_decode_with_kv_cache)
+from .mla import BatchMLAPagedAttentionWrapper
 from .norm import (fused_add_rmsnorm, fused_add_rmsnorm_quant, gemma_fused_add_rmsnorm, gemma_rmsnorm, layernorm,
                    layernorm_quant, rmsnorm, rmsnorm_quant)
 from .page import append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens
@@ -35,7 +38,7 @@ from .utils import next_positive_power_of_2
 __version__ = "0.7.2"  # of FlashInfer, whose calls these are
 __git_version__ = "weft"
 
-_MODULES = {"activation": activation, "decode": decode, "norm": norm, "page": page,
+_MODULES = {"activation": activation, "cascade": cascade, "decode": decode, "mla": mla, "norm": norm, "page": page,
             "prefill": prefill, "quantization": quantization, "rope": rope, "sampling": sampling, "utils": utils}
 
 __all__ = sorted(name for name, value in list(globals().items())
