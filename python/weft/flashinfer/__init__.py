@@ -12,9 +12,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from . import activation, cascade, decode, mla, norm, page, prefill, quantization, rope, sampling, utils
-from ._common import Unsupported
+from . import (_missing, activation, attention, cascade, decode, mla, norm, page, pod, prefill, quantization, rope,
+               sampling, sparse, topk, utils)
 from .activation import gelu_and_mul, gelu_tanh_and_mul, silu_and_mul
+from .attention import BatchAttention, BatchAttentionWithAttentionSinkWrapper
 from .cascade import (BatchDecodeWithSharedPrefixPagedKVCacheWrapper, BatchPrefillWithSharedPrefixPagedKVCacheWrapper,
                       MultiLevelCascadeAttentionWrapper, merge_state, merge_state_in_place, merge_states)
 from .decode import (BatchDecodeWithPagedKVCacheWrapper, CUDAGraphBatchDecodeWithPagedKVCacheWrapper, fast_decode_plan,
@@ -23,6 +24,7 @@ from .mla import BatchMLAPagedAttentionWrapper
 from .norm import (fused_add_rmsnorm, fused_add_rmsnorm_quant, gemma_fused_add_rmsnorm, gemma_rmsnorm, layernorm,
                    layernorm_quant, rmsnorm, rmsnorm_quant)
 from .page import append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens
+from .pod import BatchPODWithPagedKVCacheWrapper, PODWithPagedKVCacheWrapper
 from .prefill import (BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper,
                       single_prefill_with_kv_cache, single_prefill_with_kv_cache_return_lse)
 from .quantization import packbits, segment_packbits
@@ -33,16 +35,25 @@ from .sampling import (chain_speculative_sampling, min_p_sampling_from_probs, sa
                        softmax, top_k_mask_logits, top_k_renorm_probs, top_k_sampling_from_probs,
                        top_k_top_p_sampling_from_logits, top_k_top_p_sampling_from_probs, top_p_renorm_probs,
                        top_p_sampling_from_probs)
+from .sparse import BlockSparseAttentionWrapper, VariableBlockSparseAttentionWrapper
+from .topk import TopKTieBreak, top_k
 from .utils import next_positive_power_of_2
 
 __version__ = "0.7.2"  # of FlashInfer, whose calls these are
 __git_version__ = "weft"
 
-_MODULES = {"activation": activation, "cascade": cascade, "decode": decode, "mla": mla, "norm": norm, "page": page,
-            "prefill": prefill, "quantization": quantization, "rope": rope, "sampling": sampling, "utils": utils}
+_MODULES = {x.__name__.rpartition(".")[2]: x
+            for x in (activation, attention, cascade, decode, mla, norm, page, pod, prefill, quantization, rope,
+                      sampling, sparse, topk, utils)}
 
 __all__ = sorted(name for name, value in list(globals().items())
-                 if not name.startswith("_") and name not in ("annotations", "sys", "Any", "Unsupported")) + ["install"]
+                 if not name.startswith("_") and name not in ("annotations", "sys", "Any")) + ["install"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _missing.MODULES:
+        return _missing.MissingModule(f"{__name__}.{name}")
+    return _missing.find(__name__, name)
 
 
 def install() -> None:
@@ -54,3 +65,5 @@ def install() -> None:
     sys.modules["flashinfer"] = here
     for name, module in _MODULES.items():
         sys.modules[f"flashinfer.{name}"] = module
+    for name in _missing.MODULES:
+        sys.modules[f"flashinfer.{name}"] = _missing.MissingModule(f"flashinfer.{name}")

@@ -26,7 +26,10 @@ class Wrapper:
         self._kv_layout, self._backend = kv_layout, "fa2" if backend == "auto" else backend
         self._float_workspace_buffer = float_workspace_buffer
         self.device = float_workspace_buffer.device
-        self._custom = Custom(jit_args) if jit_args is not None else None
+        # Of FlashInfer's own texts the one that engines give is recognised by its name.
+        self._text_has_sink = isinstance(jit_args, (tuple, list)) and bool(jit_args) and str(jit_args[0]).startswith(
+            "batch_prefill_attention_sink")
+        self._custom = None if jit_args is None or self._text_has_sink else Custom(jit_args)
         self._use_cuda_graph = use_cuda_graph
         if use_cuda_graph:
             if self.device.type == "cuda":
@@ -73,6 +76,16 @@ class Wrapper:
         if self._batch is None:
             raise AttributeError(f"{type(self).__name__}: run needs a plan; call plan() first")
         return self._batch
+
+    def _take_sink(self, args: tuple[Any, ...], sinks: Optional[Tensor],
+                   options: Options) -> tuple[tuple[Any, ...], Optional[Tensor]]:
+        """Arguments of run behind the cache where the wrapper was made for sinks: the sinks and sm_scale."""
+        if not self._text_has_sink:
+            return args, sinks
+        if len(args) != 2 or sinks is not None:
+            raise TypeError(f"run: {len(args)} arguments of the variant; it takes the sinks and sm_scale")
+        options.sm_scale = float(args[1])
+        return (), args[0]
 
     def _check_window(self, window_left: Optional[int]) -> None:
         if window_left is not None:

@@ -154,6 +154,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
                       skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
         common.refuse("compressed keys", uses_spcompress=uses_spcompress)
         options = self._options()
+        args, sinks = self._take_sink(args, sinks, options)
         o, made = batch.run(q, *_batch.pair_of(paged_kv_cache, self._kv_layout), options,
                             sm_scale=_batch.scale_of(options, batch.form.head_dim_qk, q_scale, k_scale),
                             v_scale=v_scale, out=out, lse=lse, return_lse=return_lse, lse_base=lse_base,
@@ -235,10 +236,11 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
         common.refuse("caches of fp4", kv_cache_sf=kv_cache_sf)
         common.refuse("outputs of fewer bits", o_scale=o_scale)
         options = self._options()
+        args, sinks = self._take_sink(args, None, options)
         o, made = batch.run(q, common.tensor_of("k", k), common.tensor_of("v", v), options,
                             sm_scale=_batch.scale_of(options, batch.form.head_dim_qk, q_scale, k_scale),
                             v_scale=v_scale, out=out, lse=lse, return_lse=return_lse, lse_base=lse_base,
-                            lse_layout=lse_layout, args=args)
+                            lse_layout=lse_layout, sinks=sinks, args=args)
         return (o, made) if return_lse else o
 
     def run_return_lse(self, q: Tensor, k: Tensor, v: Tensor, *args: Any, **options: Any) -> Any:

@@ -32,6 +32,7 @@ class TensorLayout(enum.Enum):
 
 
 def next_positive_power_of_2(x: int) -> int:
+    """The least power of two that is x or more; 1 for x below 1."""
     return 1 if x < 1 else 1 << (x - 1).bit_length()
 
 
