@@ -1,14 +1,17 @@
 """weft.flashinfer's other wrappers against fp64: mixed batches, sinks, POD, block-sparse; top-k; what is missing."""
 import math
 import os
+import re
 import subprocess
 import sys
 import unittest
 
 import torch
 
+import weft
 import weft.flashinfer as fi
 from flashinfer_support import TOLERANCE, WORKSPACE, Batch, reference, some
+from support import ROOT
 from test_flashinfer_functions import FlashInferTestCase, ints
 
 LENGTHS = [(1, 9), (17, 54), (3, 0), (0, 12), (37, 37), (1, 130)]
@@ -171,6 +174,24 @@ class Names(FlashInferTestCase):
     def test_every_public_name_is_documented(self):
         bare = [name for name in fi.__all__ if callable(getattr(fi, name)) and not getattr(fi, name).__doc__]
         self.assertEqual([name for name in bare if not name.endswith(("_inplace", "_pos_ids"))], [])
+
+    def test_the_document(self):
+        """Its examples run one after another, and every name in its tables is there."""
+        text = (ROOT / "docs/flashinfer.md").read_text()
+        names = {"weft": weft}
+        for match in re.finditer(r"```py\n(.*?)```", text, re.DOTALL):
+            exec(compile("\n" * text.count("\n", 0, match.start(1)) + match[1], "docs/flashinfer.md", "exec"), names)
+        self.assertEqual(names["o"].shape, (8, 8, 64))
+        rows = re.findall(r"^\| (`.*?) \|", text[:text.index("## What differs")], re.MULTILINE)
+        named = {name for row in rows for name in re.findall(r"`([A-Za-z][\w.]*[A-Za-z0-9])`", row)}
+        self.assertGreater(len(named), 50)
+        for name in named:
+            found = fi
+            for part in name.split("."):
+                found = getattr(found, part)
+        told = ("_pos_ids", "_inplace", "_quant", "_return_lse", "_from_probs", "_from_logits")  # as `..._inplace`
+        self.assertEqual([name for name in fi.__all__ if callable(getattr(fi, name)) and name not in named
+                          and not name.endswith(told)], ["install"])
 
     def test_install(self):
         text = ("import weft.flashinfer; weft.flashinfer.install(); import flashinfer, flashinfer.decode; "
