@@ -155,6 +155,13 @@ class Latent(FlashInferTestCase):
                 self.assertTrue(torch.equal(again, o))
                 self.assert_close(natural, expected_lse * math.log(2), TOLERANCE[case["dtype"]])
 
+    def test_lengths_say_how_many_requests_there_are(self):
+        q, qo_indptr, (indptr, *table), latent, expected = self.make([(1, 17), (1, 33)], 4, 64, 32, 16, torch.float32)
+        wrapper = fi.BatchMLAPagedAttentionWrapper(WORKSPACE)
+        wrapper.plan(qo_indptr, torch.cat([indptr, ints(99)]), *table, 4, 64, 32, 16, False, 0.1, torch.float32,
+                     torch.float32)
+        self.assert_close(wrapper.run(query=q, kv_cache=latent), expected(sm_scale=0.1)[0])
+
     def test_refusals(self):
         q, qo_indptr, table, latent, _ = self.make([(1, 17), (1, 33)], 4, 64, 32, 16, torch.float32)
         wrapper = fi.BatchMLAPagedAttentionWrapper(WORKSPACE)

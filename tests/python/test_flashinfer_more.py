@@ -168,8 +168,11 @@ class Names(FlashInferTestCase):
     def test_what_is_missing_refuses_when_it_is_called(self):
         self.assert_unsupported("cutlass_fused_moe", fi.cutlass_fused_moe, 1, 2)
         self.assert_unsupported("weft.flashinfer.comm.all_reduce", fi.comm.all_reduce)
+        self.assertIsNotNone(fi.jit.JitSpec | None)  # in annotations
         with self.assertRaises(AttributeError):
             fi.no_such_name
+        with self.assertRaises(NotImplementedError):
+            fi.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE, backend="trtllm-gen")
 
     def test_every_public_name_is_documented(self):
         bare = [name for name in fi.__all__ if callable(getattr(fi, name)) and not getattr(fi, name).__doc__]

@@ -170,8 +170,9 @@ def page_lists(indptr: Any, indices: Any, last_page_len: Any, page_size: int, na
 
 
 def page_lists_of_lengths(indptr: Any, indices: Any, kv_len: Any, page_size: int) -> PageLists:
-    """The same of lengths; a request may have more pages than its length needs."""
+    """The same of lengths, which say how many requests there are; one may have more pages than its length needs."""
     indptr, kv_len = common.host_ints("kv_indptr", indptr), common.host_ints("kv_len_arr", kv_len)
+    indptr = indptr[:kv_len.numel() + 1]
     counts, indices = _counts("kv_indptr", indptr, common.host_ints("kv_indices", indices))
     if kv_len.numel() != counts.numel():
         raise Invalid(f"kv_len_arr: has {kv_len.numel()} elements; kv_indptr says {counts.numel()} requests")

@@ -62,6 +62,11 @@ class Missing:
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise Unsupported(self._text)
 
+    def __or__(self, other: object) -> Missing:
+        return self  # in annotations, where classes are named
+
+    __ror__ = __or__
+
     def __repr__(self) -> str:
         return f"<weft.flashinfer has no {self.__name__}>"
 

@@ -58,6 +58,10 @@ class Wrapper:
     def reset_workspace_buffer(self, float_workspace_buffer: Tensor, int_workspace_buffer: Any = None) -> None:
         self._float_workspace_buffer = float_workspace_buffer
 
+    def workspace_size(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        """Bytes of the two workspace buffers that a plan of these arguments needs: a few, whatever they are."""
+        return 16, 16
+
     def end_forward(self) -> None:
         """Nothing, as in FlashInfer."""
 

@@ -117,7 +117,8 @@ class VariableBlockSparseAttentionWrapper(Wrapper):
         sizes = (num_kv_heads, row_blocks), (num_kv_heads, col_blocks)
         if heads != num_kv_heads or (tuple(rows.shape), tuple(cols.shape)) != sizes:
             raise Invalid(f"block_row_sz: {tuple(rows.shape)}, block_col_sz: {tuple(cols.shape)}; beside "
-                          f"block_mask_map {tuple(seen.shape)} of {num_kv_heads} heads they are {sizes[0]} and {sizes[1]}")
+                          f"block_mask_map {tuple(seen.shape)} of {num_kv_heads} heads they are {sizes[0]} and "
+                          f"{sizes[1]}")
         qo_len, kv_len = rows.sum(1), cols.sum(1)
         if bool((qo_len != qo_len[:1]).any()) or bool((kv_len != kv_len[:1]).any()):
             raise Invalid(f"block_row_sz, block_col_sz: sums {qo_len.tolist()} and {kv_len.tolist()}; all heads have "

@@ -19,6 +19,11 @@ class TopKTieBreak(enum.IntEnum):
     LARGE = 2
 
 
+def can_implement_filtered_topk() -> bool:
+    """False: there is one algorithm here."""
+    return False
+
+
 def top_k(input: Tensor, k: int, sorted: bool = False, deterministic: bool = False,
           tie_break: int = TopKTieBreak.NONE, dsa_graph_safe: bool = False) -> tuple[Tensor, Tensor]:
     """input [rows, n] -> (values [rows, k], indices int64 [rows, k]); sorted: falling."""

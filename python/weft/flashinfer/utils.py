@@ -8,9 +8,10 @@ import torch
 
 from ._variants import get_alibi_slopes
 
-__all__ = ["MaskMode", "PosEncodingMode", "TensorLayout", "device_support_pdl", "get_alibi_slopes",
-           "get_compute_capability", "has_flashinfer_jit_cache", "is_fa3_backend_supported", "is_sm90a_supported",
-           "next_positive_power_of_2"]
+__all__ = ["GPUArchitectureError", "MaskMode", "PosEncodingMode", "TensorLayout", "device_support_pdl",
+           "get_alibi_slopes", "get_compute_capability", "has_flashinfer_jit_cache", "is_fa3_backend_supported",
+           "is_fa3_prefill_head_dim_supported", "is_sm90a_supported", "is_sm100a_supported", "is_sm110a_supported",
+           "is_sm120a_supported", "next_positive_power_of_2"]
 
 
 class PosEncodingMode(enum.Enum):
@@ -49,14 +50,14 @@ def has_flashinfer_jit_cache() -> bool:
     return True
 
 
-def is_fa3_backend_supported(*args: object, **kwargs: object) -> bool:
-    """False: backend 'fa3' is taken, and means what 'fa2' means."""
+def _no(*args: object, **kwargs: object) -> bool:
+    """False: no kernel here is for one kind of card alone."""
     return False
 
 
-def is_sm90a_supported(device: torch.device) -> bool:
-    return False
+is_fa3_backend_supported = is_fa3_prefill_head_dim_supported = device_support_pdl = _no
+is_sm90a_supported = is_sm100a_supported = is_sm110a_supported = is_sm120a_supported = _no
 
 
-def device_support_pdl(device: torch.device) -> bool:
-    return False
+class GPUArchitectureError(RuntimeError):
+    """Never raised here: for who catches it."""
