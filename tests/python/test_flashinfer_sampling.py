@@ -60,6 +60,20 @@ class Filters(FlashInferTestCase):
                 count = int((values.cumsum(0) - values < share).sum())
                 self.assertLessEqual(abs(int((made[row] > 0).sum()) - count), 1)
 
+    def test_flat_rows(self):
+        """Rows of which top_p takes far more than 1,024 tokens, with ties and without."""
+        probs = torch.softmax(torch.randn(4, 9000) * torch.tensor([0, 0.01, 0.5, 1])[:, None], 1)
+        probs[1, :4000] = probs[1, 0]
+        probs /= probs.sum(1, keepdim=True)
+        for p in (0.3, 0.9, 0.9999):
+            made = fi.top_p_renorm_probs(probs, p)
+            for row, x in enumerate(probs.double()):
+                values = x.sort(descending=True).values
+                first = torch.searchsorted(-values, -x)  # how many are strictly above
+                above = torch.nn.functional.pad(values.cumsum(0), (1, 0))[first]
+                sure = (above - p).abs() > 1e-9
+                self.assertTrue(torch.equal((made[row] > 0)[sure], (above < p)[sure]), (p, row))
+
     def test_values_a_row(self):
         probs = distributions(3, 50)
         made = fi.top_k_renorm_probs(probs, ints(1, 50, 7))

@@ -69,22 +69,39 @@ def _least_of_top_p(probs: Tensor, top_p: Value) -> Tensor:
     if rows == 0 or vocab == 0:
         return probs[:, :1]
     first = min(vocab, _FIRST)
-    least, total = _last_kept(probs.topk(first, 1).values, p)
+    nothing = torch.zeros_like(p)
+    least, total = _last_kept(probs.topk(first, 1).values, nothing, p)
     short = (total < p).flatten()
     if first < vocab and bool(short.any()):
-        least[short], _ = _last_kept(probs[short].sort(1, descending=True).values, p[short])
+        least[short] = _least_by_buckets(probs[short].float(), p[short]).to(least.dtype)
     return least
 
 
-def _last_kept(values: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """Of values that fall along each row: the last that has a mass below p strictly above it, and the mass of all."""
-    total = values.double().cumsum(1)
+def _last_kept(values: Tensor, before: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """Of values that fall along each row, with a mass of `before` above all: the last that has a mass below p strictly
+    above it, and the mass of all."""
+    total = before + values.double().cumsum(1)
     # Of equal values the first says how much lies above them.
-    above = torch.nn.functional.pad(total[:, :-1], (1, 0))
+    above = torch.cat([before, total[:, :-1]], 1)
     runs_on = torch.nn.functional.pad(values[:, 1:] == values[:, :-1], (1, 0))
     above = torch.where(runs_on, -1.0, above).cummax(1).values
     kept = (above < p).sum(1, keepdim=True).clamp_min(1)
     return values.gather(1, kept - 1), total[:, -1:]
+
+
+def _least_by_buckets(probs: Tensor, p: Tensor) -> Tensor:
+    """The same without sorting rows: masses of buckets of float32's upper bits, and then of the bucket in question."""
+    bucket = (probs.view(torch.int32) >> 18).clamp_min(0).long()
+    mass = torch.zeros(probs.shape[0], 1 << 13, dtype=torch.float64, device=probs.device)
+    mass.scatter_add_(1, bucket, probs.double())
+    above = mass.flip(1).cumsum(1).flip(1) - mass
+    chosen = (above < p).to(torch.uint8).argmax(1, keepdim=True)  # the lowest with less than p above it
+    inside = bucket == chosen
+    values = torch.where(inside, probs, -1).topk(max(int(inside.sum(1).max()), 1), 1).values
+    # Elements of other buckets stand behind as -1: what holds for the last of this one holds for the row.
+    least, _ = _last_kept(values, above.gather(1, chosen), p)
+    last = values.gather(1, inside.sum(1, keepdim=True).clamp_min(1) - 1)
+    return torch.where(least < 0, last, least)
 
 
 def _at_least(probs: Tensor, least: Tensor) -> Tensor:
@@ -181,9 +198,6 @@ def _draw(weights: Tensor, u: Tensor, indices: Optional[Tensor]) -> tuple[Tensor
     total = sums[:, -1:]
     good = (total > 0) & torch.isfinite(total)
     rows = torch.arange(u.numel(), device=u.device) if indices is None else indices
-    # The last token that has weight: rounding may put u times the whole at its end.
-    vocab = weights.shape[1]
-    last = vocab - 1 - (weights > 0).flip(1).to(torch.uint8).argmax(1)
     if indices is None:
         ids = torch.searchsorted(sums, u.unsqueeze(1) * total, right=True).flatten()
     else:
@@ -197,7 +211,10 @@ def _draw(weights: Tensor, u: Tensor, indices: Optional[Tensor]) -> tuple[Tensor
                 ids[at] = torch.searchsorted(sums[row], u[at] * total[row], right=True)
                 begin += count
     valid = good.flatten()[rows]
-    return torch.where(valid, torch.minimum(ids, last[rows]), 0), valid
+    beyond = ids >= weights.shape[1]  # rounding may put u times the whole at its end: the last token that has weight
+    if bool(beyond.any()):
+        ids[beyond] = weights.shape[1] - 1 - (weights[rows[beyond]] > 0).flip(1).to(torch.uint8).argmax(1)
+    return torch.where(valid, ids, 0), valid
 
 
 def _sampled(name: str, probs: Tensor, weights: Tensor, indices: Optional[Tensor],
