@@ -226,7 +226,7 @@ class Rope(FlashInferTestCase):
     def test_refusals(self):
         q, k = self.inputs(torch.float32, 64)
         self.assert_invalid("offsets", fi.apply_rope, q, k, self.indptr, self.offsets[:2])
-        self.assert_invalid("indptr: ends at 9", fi.apply_rope, q[:4], k[:4], self.indptr, self.offsets)
+        self.assert_invalid("indptr: ends at .9.; q .4", fi.apply_rope, q[:4], k[:4], self.indptr, self.offsets)
         self.assert_invalid("pos_ids", fi.apply_rope_pos_ids, q, k, self.positions.float())
         self.assert_refused("invalid_argument", "rotary_dim", fi.apply_rope_pos_ids, q, k, self.positions, 66)
 

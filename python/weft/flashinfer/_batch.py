@@ -155,6 +155,7 @@ def _counts(name: str, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]
 
 
 def page_lists(indptr: Any, indices: Any, last_page_len: Any, page_size: int, names: str = "paged_kv_") -> PageLists:
+    common.whole("page_size", page_size, 1)
     indptr = common.host_ints(names + "indptr", indptr)
     last = common.host_ints(names + "last_page_len", last_page_len)
     counts, indices = _counts(names + "indptr", indptr, common.host_ints(names + "indices", indices))
@@ -172,6 +173,7 @@ def page_lists(indptr: Any, indices: Any, last_page_len: Any, page_size: int, na
 def page_lists_of_lengths(indptr: Any, indices: Any, kv_len: Any, page_size: int) -> PageLists:
     """The same of lengths, which say how many requests there are; one may have more pages than its length needs."""
     indptr, kv_len = common.host_ints("kv_indptr", indptr), common.host_ints("kv_len_arr", kv_len)
+    common.whole("page_size", page_size, 1)
     indptr = indptr[:kv_len.numel() + 1]
     counts, indices = _counts("kv_indptr", indptr, common.host_ints("kv_indices", indices))
     if kv_len.numel() != counts.numel():
@@ -236,7 +238,9 @@ class Batch:
                  first_position: int = 0, max_kv_len: int = 0, mask: Optional[CustomMask] = None,
                  split: Optional[Mapping[str, Any]] = None, custom: Optional[Custom] = None,
                  previous: Optional[Batch] = None) -> None:
-        if form.num_qo_heads < 1 or form.num_kv_heads < 1 or form.num_qo_heads % form.num_kv_heads:
+        for name in ("num_qo_heads", "num_kv_heads", "head_dim_qk", "head_dim_vo"):
+            common.whole(name, getattr(form, name), 1)
+        if form.num_qo_heads % form.num_kv_heads:
             raise Invalid(f"num_qo_heads = {form.num_qo_heads}, num_kv_heads = {form.num_kv_heads}; the second divides "
                           "the first")
         self.form, self.device, self.num_rows, self.mask, self.custom = form, device, num_rows, mask, custom
@@ -352,7 +356,7 @@ class Batch:
 
 def scale_of(options: Options, head_dim_qk: int, q_scale: Union[None, float, Tensor] = None,
              k_scale: Union[None, float, Tensor] = None) -> float:
-    scale = 1 / math.sqrt(head_dim_qk) if options.sm_scale is None else float(options.sm_scale)
+    scale = 1 / math.sqrt(head_dim_qk) if options.sm_scale is None else common.number("sm_scale", options.sm_scale)
     return scale * common.number("q_scale", q_scale) * common.number("k_scale", k_scale)
 
 

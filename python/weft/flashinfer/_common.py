@@ -100,6 +100,8 @@ def tensor_of(name: str, x: Any) -> Tensor:
     """x without its gradient, as a plain tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: {type(x).__name__} is no torch.Tensor")
+    if x.is_meta or x.is_complex():
+        raise Invalid(f"{name}: {x.dtype} on {x.device}; required are real numbers in memory")
     return x if type(x) is Tensor and not x.requires_grad else x.detach()
 
 
@@ -109,15 +111,31 @@ def check_rank(name: str, x: Tensor, *allowed: int) -> None:
                       f"{' or '.join(map(str, allowed))}")
 
 
+def index_of(name: str, x: Any) -> Tensor:
+    """An index array, int32 or int64."""
+    made = tensor_of(name, x)
+    check_rank(name, made, 1)
+    if made.dtype not in (torch.int32, torch.int64):
+        raise Invalid(f"{name}: its elements are {made.dtype}; required is torch.int32")
+    return made
+
+
 def host_ints(name: str, x: Any) -> Tensor:
     """int32 on the host, a copy: a caller may write the next step's numbers over its own."""
-    x = tensor_of(name, x)
-    check_rank(name, x, 1)
-    if x.dtype not in (torch.int32, torch.int64):
-        raise Invalid(f"{name}: its elements are {x.dtype}; required is torch.int32")
+    x = index_of(name, x)
     if x.dtype == torch.int64 and x.numel() and not -2**31 <= int(x.min()) <= int(x.max()) < 2**31:
         raise Invalid(f"{name}: a number lies outside of int32's range")
     return torch.empty(x.shape, dtype=torch.int32).copy_(x)
+
+
+def whole(name: str, x: Any, least: int) -> int:
+    """An integer from `least` on."""
+    if isinstance(x, (bool, float)) or not hasattr(x, "__index__") or (isinstance(x, Tensor) and x.numel() != 1):
+        raise TypeError(f"{name} = {x!r}; give an integer")
+    made = int(x)
+    if not least <= made < 2**31:
+        raise Invalid(f"{name} = {made}; allowed are {least} to 2**31 - 1")
+    return made
 
 
 def check_out(name: str, x: Optional[Tensor], shape: tuple[int, ...], dtype: torch.dtype,
@@ -148,5 +166,6 @@ def number(name: str, x: Union[None, float, Tensor]) -> float:
         if x.numel() != 1:
             raise Invalid(f"{name}: {tuple(x.shape)} has {x.numel()} elements; required is a number, or a tensor of "
                           "one")
-        return float(x)
+    elif not hasattr(x, "__float__"):
+        raise TypeError(f"{name} = {x!r}; give a number")
     return float(x)

@@ -121,8 +121,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         if window_right != 0:
             raise Unsupported(f"window_right: required is {window_right}; supported is 0; missing: keys behind the "
                               "query token's own")
-        if q_len_per_req < 1:
-            raise Invalid(f"q_len_per_req = {q_len_per_req}; allowed are 1 and more")
+        common.whole("q_len_per_req", q_len_per_req, 1)
         q_dtype = common.float_dtype_of("q_data_type", q_data_type or data_type or "float16")
         kv_dtype = common.kv_dtype_of("kv_data_type", kv_data_type or data_type or q_dtype)
         o_dtype = common.float_dtype_of("o_data_type", o_data_type or q_dtype)

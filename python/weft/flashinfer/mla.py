@@ -91,7 +91,11 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         if query is None:
             if q_nope is None or q_pe is None:
                 raise Invalid("q_nope and q_pe: one is missing; give both, or query")
-            query = torch.cat([common.tensor_of("q_nope", q_nope), common.tensor_of("q_pe", q_pe)], -1)
+            q_nope, q_pe = common.tensor_of("q_nope", q_nope), common.tensor_of("q_pe", q_pe)
+            if q_nope.dim() != 3 or q_nope.shape[:-1] != q_pe.shape[:-1]:
+                raise Invalid(f"q_pe: {tuple(q_pe.shape)} beside q_nope {tuple(q_nope.shape)}; required are rows and "
+                              "heads in common")
+            query = torch.cat([q_nope, q_pe], -1)
         first = batch.form.head_dim_vo
         if kv_cache is not None:
             kv_cache = common.tensor_of("kv_cache", kv_cache)

@@ -51,9 +51,10 @@ def _add(x: Tensor, residual: Tensor) -> Tensor:
 
 
 def _fused_add(input: Tensor, residual: Tensor, weight: Tensor, eps: float, offset: float) -> None:
-    if tuple(weight.shape) != (input.shape[-1],):
-        raise Invalid(f"weight: {tuple(weight.shape)}; required is [{input.shape[-1]}], the last axis of input")
-    common.tensor_of("input", input).copy_(_rms("input", _add(input, residual), weight, eps, offset))
+    x, weight = common.tensor_of("input", input), common.tensor_of("weight", weight)
+    if tuple(weight.shape) != tuple(x.shape[-1:]):
+        raise Invalid(f"weight: {tuple(weight.shape)}; required is {tuple(x.shape[-1:])}, the last axis of input")
+    x.copy_(_rms("input", _add(x, residual), weight, eps, offset))
 
 
 def fused_add_rmsnorm(input: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6,

@@ -14,7 +14,10 @@ from ._common import Invalid
 
 def get_seq_lens(kv_indptr: Tensor, kv_last_page_len: Tensor, page_size: int) -> Tensor:
     """Tokens of each request, int32 [batch]. A request without pages has kv_last_page_len of them."""
-    kv_indptr, last = common.tensor_of("kv_indptr", kv_indptr), common.tensor_of("kv_last_page_len", kv_last_page_len)
+    kv_indptr, last = common.index_of("kv_indptr", kv_indptr), common.index_of("kv_last_page_len", kv_last_page_len)
+    if last.numel() != kv_indptr.numel() - 1:
+        raise Invalid(f"kv_last_page_len: has {last.numel()} elements; kv_indptr says {kv_indptr.numel() - 1} requests")
+    common.whole("page_size", page_size, 1)
     return ((kv_indptr[1:] - kv_indptr[:-1] - 1).clamp_min(0) * page_size + last).to(torch.int32)
 
 
@@ -25,8 +28,9 @@ def get_batch_indices_positions(append_indptr: Tensor, seq_lens: Tensor, nnz: in
 
     Rows behind the last request have request -1 and position 0.
     """
-    indptr = common.tensor_of("append_indptr", append_indptr).long()
-    lens = common.tensor_of("seq_lens", seq_lens).long()
+    indptr = common.index_of("append_indptr", append_indptr).long()
+    lens = common.index_of("seq_lens", seq_lens).long()
+    common.whole("nnz", nnz, 0)
     if lens.numel() != indptr.numel() - 1:
         raise Invalid(f"seq_lens: has {lens.numel()} elements; append_indptr says {indptr.numel() - 1} requests")
     shape = (nnz,)
@@ -48,7 +52,7 @@ def _places(batch_indices: Tensor, positions: Tensor, kv_indices: Tensor, kv_ind
             page_size: int, num_pages: int) -> tuple[Tensor, Tensor, Tensor]:
     """(rows, pages, slots) of the rows that belong to a request."""
     request, position, ids, indptr, last = (
-        common.tensor_of(name, x).long() for name, x in (
+        common.index_of(name, x).long() for name, x in (
             ("batch_indices", batch_indices), ("positions", positions), ("kv_indices", kv_indices),
             ("kv_indptr", kv_indptr), ("kv_last_page_len", kv_last_page_len)))
     if request.shape != position.shape or request.dim() != 1:
@@ -58,6 +62,11 @@ def _places(batch_indices: Tensor, positions: Tensor, kv_indices: Tensor, kv_ind
     if rows.numel() == 0:
         return rows, rows, rows
     batch = indptr.numel() - 1
+    if last.numel() != batch:
+        raise Invalid(f"kv_last_page_len: has {last.numel()} elements; kv_indptr says {batch} requests")
+    if batch < 0 or int(indptr[0]) != 0 or bool((indptr[1:] < indptr[:-1]).any()) or int(indptr[-1]) > ids.numel():
+        raise Invalid(f"kv_indptr: {indptr.tolist()}; it starts at 0, never decreases and ends at the {ids.numel()} "
+                      "kv_indices or before")
     if int(request.max()) >= batch:
         raise Invalid(f"batch_indices: {int(request.max())}; kv_indptr says {batch} requests")
     lens = (indptr[1:] - indptr[:-1] - 1).clamp_min(0) * page_size + last
@@ -98,6 +107,9 @@ def append_paged_kv_cache(append_key: Tensor, append_value: Tensor, batch_indice
     if kv_layout == "HND":
         k, v = k.transpose(1, 2), v.transpose(1, 2)
     new_k, new_v = common.tensor_of("append_key", append_key), common.tensor_of("append_value", append_value)
+    common.check_rank("append_key", new_k, 3)
+    common.check_rank("append_value", new_v, 3)
+    batch_indices = common.index_of("batch_indices", batch_indices)
     if new_k.shape[0] != batch_indices.numel() or new_v.shape[0] != batch_indices.numel():
         raise Invalid(f"append_key: has {new_k.shape[0]} rows, append_value {new_v.shape[0]}, batch_indices "
                       f"{batch_indices.numel()}; all are [nnz, ...]")

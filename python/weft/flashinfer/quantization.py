@@ -33,10 +33,10 @@ def packbits(x: Tensor, bitorder: str = "big") -> Tensor:
 def segment_packbits(x: Tensor, indptr: Tensor, bitorder: str = "big") -> tuple[Tensor, Tensor]:
     """The same of segments [indptr[i], indptr[i + 1]), each of which begins on a byte: (bytes, their indptr)."""
     x = _check(x, bitorder)
-    starts = common.tensor_of("indptr", indptr).long().to(x.device)
+    starts = common.index_of("indptr", indptr).long().to(x.device)
     lengths = starts[1:] - starts[:-1]
-    if lengths.numel() and (int(lengths.min()) < 0 or int(starts[-1]) > x.numel()):
-        raise Invalid(f"indptr: decreases, or ends at {int(starts[-1])} behind the {x.numel()} elements of x")
+    if not starts.numel() or int(starts[0]) < 0 or bool((lengths < 0).any()) or int(starts[-1]) > x.numel():
+        raise Invalid(f"indptr: {starts.tolist()}; it never decreases and lies within the {x.numel()} elements of x")
     byte_starts = torch.zeros_like(starts)
     byte_starts[1:] = torch.cumsum((lengths + 7) // 8, 0)
     bits = torch.zeros(int(byte_starts[-1]) * 8 if byte_starts.numel() else 0, dtype=torch.bool, device=x.device)

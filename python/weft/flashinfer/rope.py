@@ -36,20 +36,18 @@ def _rotated(name: str, x: Tensor, positions: Tensor, params: _weft.RopeParams) 
 
 
 def _ids(pos_ids: Tensor, x: Tensor) -> Tensor:
-    pos_ids = common.tensor_of("pos_ids", pos_ids)
-    common.check_rank("pos_ids", pos_ids, 1)
-    if pos_ids.is_floating_point() or pos_ids.dtype == torch.bool:
-        raise Invalid(f"pos_ids: its elements are {pos_ids.dtype}; required is torch.int32 or torch.int64")
-    return pos_ids.to(device=x.device, dtype=torch.int32).contiguous()
+    device = common.tensor_of("q", x).device
+    return common.index_of("pos_ids", pos_ids).to(device=device, dtype=torch.int32).contiguous()
 
 
 def _positions(indptr: Tensor, offsets: Tensor, x: Tensor) -> Tensor:
     """Row i of request b stands at offsets[b] + i."""
-    indptr, offsets = common.tensor_of("indptr", indptr).long(), common.tensor_of("offsets", offsets).long()
+    x = common.tensor_of("q", x)
+    indptr, offsets = common.index_of("indptr", indptr).long(), common.index_of("offsets", offsets).long()
     if offsets.numel() != indptr.numel() - 1:
         raise Invalid(f"offsets: has {offsets.numel()} elements; indptr says {indptr.numel() - 1} requests")
-    if indptr.numel() and int(indptr[-1]) != x.shape[0]:
-        raise Invalid(f"indptr: ends at {int(indptr[-1])}; q has {x.shape[0]} rows")
+    if not x.dim() or not indptr.numel() or int(indptr[-1]) != x.shape[0]:
+        raise Invalid(f"indptr: ends at {indptr[-1:].tolist()}; q {tuple(x.shape)} has another number of rows")
     rows = torch.arange(x.shape[0], device=indptr.device)
     request = torch.searchsorted(indptr, rows, right=True) - 1
     return (rows - indptr[request] + offsets[request]).to(device=x.device, dtype=torch.int32)
@@ -128,7 +126,9 @@ def apply_llama31_rope_pos_ids_inplace(q: Tensor, k: Tensor, pos_ids: Tensor, ro
 
 def _by_table(name: str, x: Tensor, positions: Tensor, head_size: int, table: Tensor, is_neox: bool) -> Tensor:
     x = common.tensor_of(name, x)
-    heads = x.reshape(x.shape[0], -1, head_size).float()
+    if x.dim() < 2 or x.shape[0] != positions.numel() or x[0:1].numel() % head_size:
+        raise Invalid(f"{name}: {tuple(x.shape)}; required is [{positions.numel()}, heads * {head_size}]")
+    heads = x.reshape(x.shape[0], x.shape[1:].numel() // head_size, head_size).float()
     half = table.shape[1] // 2
     angles = table[positions].unsqueeze(1)
     cos, sin = angles[..., :half], angles[..., half:]
@@ -148,12 +148,13 @@ def apply_rope_with_cos_sin_cache(positions: Tensor, query: Tensor, key: Tensor,
     """query [nnz, num_qo_heads * head_size], key [nnz, num_kv_heads * head_size]; cos_sin_cache float32 [positions,
     rotary_dim], the cosines of each position's pairs and then the sines. is_neox: pairs (i, i + rotary_dim / 2)."""
     table = common.tensor_of("cos_sin_cache", cos_sin_cache)
+    common.whole("head_size", head_size, 1)
     if table.dtype != torch.float32:
         raise Invalid(f"cos_sin_cache: is {table.dtype}; cos_sin_cache should be float32")
     if table.dim() != 2 or table.shape[1] % 2 or table.shape[1] > head_size:
         raise Invalid(f"cos_sin_cache: {tuple(table.shape)}; required is [positions, rotary_dim] with an even "
                       f"rotary_dim up to head_size = {head_size}")
-    ids = common.tensor_of("positions", positions).long()
+    ids = common.index_of("positions", positions).long()
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < table.shape[0]:
         raise Invalid(f"positions: {int(ids.min())} to {int(ids.max())}; cos_sin_cache has {table.shape[0]}")
     return (_by_table("query", query, ids, head_size, table, is_neox),
