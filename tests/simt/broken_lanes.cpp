@@ -1,5 +1,5 @@
-// Kernels whose cp.async count at mbarriers, wrong in one way each, and their right neighbours. Lines are counted from the
-// name of each on.
+// Kernels whose cp.async count at mbarriers, wrong in one way each, and their right neighbours. Lines are counted from
+// the name of each on.
 #include "tests/simt/kernels/args.h"
 #include "tile/cuda/ptx/barrier.h"
 #include "tile/cuda/ptx/bulk_copy.h"

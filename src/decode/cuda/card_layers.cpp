@@ -43,9 +43,10 @@ MadeLayers make_card_layers(const ModelConfig& config, const ModelSources& sourc
     return layered_for(fused::reason_of(error));
   }
   const int64_t rows = few->most_rows(StepForm::fused);
+  const std::string steps = rows == 1 ? "steps of 1 row" : fmt::format("steps of up to {} rows", rows);
   return {std::make_unique<LayersByRows>(std::move(few), std::move(layered),
                                          by_name ? FewRows::always : FewRows::where_better),
-          fmt::format("steps of {}{} row{} fused, others layered", rows == 1 ? "" : "up to ", rows, rows == 1 ? "" : "s")};
+          steps + " fused, others layered"};
 }
 
 }  // namespace weft::decode

@@ -1,8 +1,9 @@
 // A ring of bytes in shared memory, between one thread that fills it, by bulk copies or with the cp.async of all lanes
 // of its warp, and warps that empty it (from sm_90 on). What is loaded, waited for and released as one is an entry;
-// entries have sizes of their own, and follow each other in the ring. An entry belongs to one warp, which waits for it, reads it and releases it alone: entry number i
-// to warp i % warps. At most `entries` are in use at once, a multiple of the warps: else a warp could be a round ahead
-// of an entry's other readers, and would take the parity of the round before last for its own.
+// entries have sizes of their own, and follow each other in the ring. An entry belongs to one warp, which waits for it,
+// reads it and releases it alone: entry number i to warp i % warps. At most `entries` are in use at once, a multiple of
+// the warps: else a warp could be a round ahead of an entry's other readers, and would take the parity of the round
+// before last for its own.
 //
 //   const Ring ring{shared, 192 << 10, 16};
 //   if (thread == 0) ring.init();
@@ -11,9 +12,9 @@
 //   if (!producer.acquire(bytes, phase)) return producer.drain();
 //   bulk_copy(producer.data(), from, bytes, producer.full());
 //   producer.advance();
-//   if (!producer.acquire_for_lanes(bytes, loaded, phase)) return producer.drain();          // one thread; then its warp:
-//   warp_sync();  cp_async_16(producer.data() + ..., ...);  cp_async_arrive(producer.full());  warp_sync();
-//   producer.arrive();  producer.advance();                                                  // and the one thread
+//   if (!producer.acquire_for_lanes(bytes, loaded, phase)) return producer.drain();          // or: one thread,
+//   warp_sync();  cp_async_16(producer.data() + ..., ...);  cp_async_arrive(producer.full());  // its warp,
+//   warp_sync();  producer.arrive();  producer.advance();                                    // and the one thread
 //   RingConsumer consumer(ring, warp, warps, limit_ns);                                      // all lanes of each warp
 //   if (consumer.wait()) read(consumer.data());
 //   consumer.release();

@@ -86,8 +86,8 @@ WEFT_KERNEL(384, 1) void weft_ring(WEFT_PARAM weft::PersistentArgs args) {
   }
 }
 
-// The product's ring (tile/cuda/ring.h), in which bulk copies and cp.async of all lanes take turns: each lane of the two
-// warps that empty it makes a number of its words of every other copy.
+// The product's ring (tile/cuda/ring.h), in which bulk copies and cp.async of all lanes take turns: each lane of the
+// two warps that empty it makes a number of its words of every other copy.
 WEFT_KERNEL(96, 1) void weft_lanes_ring(WEFT_PARAM weft::PersistentArgs args) {
   using namespace weft;
   const tile::Ring ring{ptx::shared_memory(), kLanesRingBytes, kRingEntries};

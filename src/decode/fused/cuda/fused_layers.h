@@ -20,8 +20,8 @@ std::string reason_of(const Error& error);
 std::string why_not_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options);
 // check_fused (check_fused.h) has passed, and the weights lie in the tiles of card_partition (model_kernel.h). Throws
 // Error(unsupported), by name, for fewer multiprocessors free than a step has CTAs and for scales that are not finite,
-// and Error(out_of_memory), naming the bytes. From `run`: Error(unsupported) for steps of more rows than most_rows or of
-// invariant ones, Error(device_failed) where a wait gave up; the next step is right.
+// and Error(out_of_memory), naming the bytes. From `run`: Error(unsupported) for steps of more rows than most_rows or
+// of invariant ones, Error(device_failed) where a wait gave up; the next step is right.
 std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
                                           const ModelSources& sources, const ForwardOptions& options,
                                           const Sequences& sequences);
