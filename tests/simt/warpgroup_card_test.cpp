@@ -1,7 +1,11 @@
 // What the host machine believes of sm_90a's own instructions, asked of a card.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <numeric>
+#include <ostream>
+#include <tuple>
 #include <utility>
 
 #include "jit/cuda/tensor_map.h"
@@ -36,21 +40,40 @@ class SimtHopper : public SimtCard {
   }
 };
 
-TEST_F(SimtHopper, BoxesLieInSharedMemoryAsInTheMachine) {
-  for (const BoxCase& test : kBoxCases) {
-    memory_ = {};
-    std::vector<unsigned> values(test.tensor_bytes() / 4);
-    for (unsigned& value : values) value = static_cast<unsigned>(random_());
-    const auto from = memory_.make("from", values), to = memory_.make<unsigned>("to", values.size()),
-               shared = memory_.make<unsigned>("shared", static_cast<size_t>(test.layout(nullptr).box_bytes() / 4));
-    compare(text::warpgroup, "weft_boxes", weft_boxes, {.threads = 64, .shared_bytes = kMostBoxBytes + 8},
-            [&](const auto& at) {
-              BoxArgs args = test.args(at(from.data()), at(to.data()), at(shared.data()));
-              if (args.shared != shared.data()) encode({&args.from, &args.to});
-              return args;
-            });
+// A card that meets an instruction which it cannot run ends the process's work on it: what each instruction makes of
+// each box is a test of its own.
+struct BoxSteps {
+  const char* name;
+  bool prefetches, stores;
+  friend std::ostream& operator<<(std::ostream& out, const BoxSteps& steps) { return out << steps.name; }
+};
+class SimtHopperBoxes : public SimtHopper, public testing::WithParamInterface<std::tuple<BoxCase, BoxSteps>> {
+ public:
+  static std::string name(const testing::TestParamInfo<ParamType>& info) {
+    std::string name = fmt::format("{}_{}", std::get<0>(info.param).name, std::get<1>(info.param).name);
+    std::replace_if(
+        name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+    return name;
   }
+};
+TEST_P(SimtHopperBoxes, LieInSharedMemoryAsInTheMachine) {
+  const auto& [test, steps] = GetParam();
+  std::vector<unsigned> values(test.tensor_bytes() / 4);
+  for (unsigned& value : values) value = static_cast<unsigned>(random_());
+  const auto from = memory_.make("from", values), to = memory_.make<unsigned>("to", values.size()),
+             shared = memory_.make<unsigned>("shared", static_cast<size_t>(test.layout(nullptr).box_bytes() / 4));
+  compare(text::warpgroup, "weft_boxes", weft_boxes, {.threads = 64, .shared_bytes = kMostBoxBytes + 8},
+          [&, &test = test, &steps = steps](const auto& at) {
+            BoxArgs args = test.args(at(from.data()), at(to.data()), at(shared.data()));
+            args.prefetches = steps.prefetches, args.stores = steps.stores;
+            if (args.shared != shared.data()) encode({&args.from, &args.to});
+            return args;
+          });
 }
+constexpr BoxSteps kBoxSteps[] = {{"loaded", false, false}, {"prefetched", true, false}, {"stored", false, true}};
+INSTANTIATE_TEST_SUITE_P(Cases, SimtHopperBoxes,
+                         testing::Combine(testing::ValuesIn(kBoxCases), testing::ValuesIn(kBoxSteps)),
+                         SimtHopperBoxes::name);
 
 TEST_F(SimtHopper, ProductsOfWarpgroupsAreTheSameInEveryForm) {
   for (int i = 0; i < kWgmmaForms; ++i) {
@@ -68,18 +91,17 @@ TEST_F(SimtHopper, ProductsOfWarpgroupsAreTheSameInEveryForm) {
   }
 }
 
-TEST_F(SimtHopper, ClustersExchangeTheSame) {
-  for (const int cluster : {1, 2, 4, 8}) {
-    memory_ = {};
-    std::vector<unsigned> values(256 * 16);
-    for (unsigned& value : values) value = static_cast<unsigned>(random_());
-    const auto x = memory_.make("x", values), y = memory_.make<unsigned>("y", values.size());
-    compare(text::warpgroup, "weft_cluster", weft_cluster,
-            {.ctas = 16, .threads = 256, .shared_bytes = 2048, .cluster = cluster}, [&](const auto& at) {
-              return PersistentArgs{at(x.data()), at(y.data()), nullptr, nullptr};
-            });
-  }
+class SimtHopperClusters : public SimtHopper, public testing::WithParamInterface<int> {};
+TEST_P(SimtHopperClusters, ExchangeTheSame) {
+  std::vector<unsigned> values(256 * 16);
+  for (unsigned& value : values) value = static_cast<unsigned>(random_());
+  const auto x = memory_.make("x", values), y = memory_.make<unsigned>("y", values.size());
+  compare(text::warpgroup, "weft_cluster", weft_cluster,
+          {.ctas = 16, .threads = 256, .shared_bytes = 2048, .cluster = GetParam()}, [&](const auto& at) {
+            return PersistentArgs{at(x.data()), at(y.data()), nullptr, nullptr};
+          });
 }
+INSTANTIATE_TEST_SUITE_P(Of, SimtHopperClusters, testing::Values(1, 2, 4, 8), testing::PrintToStringParamName());
 
 // Boxes, a ring of two stages, products and their fragments at once; three times, as a card's order of threads is any.
 TEST_F(SimtHopper, ProductsOfMatricesAreTheSame) {
@@ -104,40 +126,55 @@ TEST_F(SimtHopper, ProductsOfMatricesAreTheSame) {
     }
 }
 
+struct AttendForm {
+  const char* name;
+  bool causal, gathers;
+  friend std::ostream& operator<<(std::ostream& out, const AttendForm& form) { return out << form.name; }
+};
+class SimtHopperAttention : public SimtHopper, public testing::WithParamInterface<std::tuple<int, AttendForm>> {
+ public:
+  static std::string name(const testing::TestParamInfo<ParamType>& info) {
+    const AttendShape& shape = kAttendShapes[std::get<0>(info.param)];
+    return fmt::format("{}_{}_{}", shape.dim_qk, shape.dim_vo, std::get<1>(info.param).name);
+  }
+};
 // Exponentials differ in their last bits, and with them probabilities' rounding: the outputs are near.
-TEST_F(SimtHopper, AttentionByWarpgroupsIsNear) {
-  for (int i = 0; i < kNumAttendShapes; ++i)
-    for (const auto& [causal, gathers] : {std::pair{false, false}, {true, false}, {true, true}}) {
-      memory_ = {};
-      const AttendShape& shape = kAttendShapes[i];
-      const int heads = causal ? 3 : 1, rows = causal ? 300 : 130, n = causal ? 500 : 260;
-      const auto q = memory_.make("q", halves(heads * rows * shape.dim_qk, true, 2)),
-                 k = memory_.make("k", halves(heads * n * shape.dim_qk, true, 2)),
-                 v = memory_.make("v", halves(heads * n * shape.dim_vo, true, 2));
-      const auto o = memory_.make<float>("o", static_cast<size_t>(heads * rows * (shape.dim_vo + 1)));
-      std::vector<int> rows_of_keys(static_cast<size_t>(n));
-      std::iota(rows_of_keys.rbegin(), rows_of_keys.rend(), 0);
-      const auto row_of_key = memory_.make("row of key", rows_of_keys);
-      const char* const loader = gathers ? "gather" : "attend";
-      compare(
-          text::warpgroup + fmt::format("WEFT_WARPGROUP_{}({})\n", gathers ? "GATHER" : "ATTEND", i),
-          fmt::format("weft_warpgroup_{}_{}", loader, i),
-          [&, by_rows = gathers](const WarpgroupAttendArgs& args) {
-            by_rows ? weft_warpgroup_gather(i, args) : weft_warpgroup_attend(i, args);
-          },
-          {.ctas = 5, .threads = shape.threads(), .shared_bytes = static_cast<size_t>(shape.shared_bytes())},
-          [&, is_causal = causal](const auto& at) {
-            float* const out = at(o.data());
-            WarpgroupAttendArgs args =
-                args_of(shape, {at(q.data()), at(k.data()), at(v.data()), out, out + heads * shape.dim_vo * rows},
-                        heads, rows, n, is_causal);
-            args.k_rows = at(k.data()), args.v_rows = at(v.data()), args.row_of_key = at(row_of_key.data());
-            if (out != o.data()) encode({&args.q, &args.k, &args.v});
-            return args;
-          },
-          "o", 0.02f);
-    }
+TEST_P(SimtHopperAttention, IsNear) {
+  const int i = std::get<0>(GetParam());
+  const AttendForm form = std::get<1>(GetParam());
+  const AttendShape& shape = kAttendShapes[i];
+  const int heads = form.causal ? 3 : 1, rows = form.causal ? 300 : 130, n = form.causal ? 500 : 260;
+  const auto q = memory_.make("q", halves(heads * rows * shape.dim_qk, true, 2)),
+             k = memory_.make("k", halves(heads * n * shape.dim_qk, true, 2)),
+             v = memory_.make("v", halves(heads * n * shape.dim_vo, true, 2));
+  const auto o = memory_.make<float>("o", static_cast<size_t>(heads * rows * (shape.dim_vo + 1)));
+  std::vector<int> rows_of_keys(static_cast<size_t>(n));
+  std::iota(rows_of_keys.rbegin(), rows_of_keys.rend(), 0);
+  const auto row_of_key = memory_.make("row of key", rows_of_keys);
+  compare(
+      text::warpgroup + fmt::format("WEFT_WARPGROUP_{}({})\n", form.gathers ? "GATHER" : "ATTEND", i),
+      fmt::format("weft_warpgroup_{}_{}", form.gathers ? "gather" : "attend", i),
+      [&](const WarpgroupAttendArgs& args) {
+        form.gathers ? weft_warpgroup_gather(i, args) : weft_warpgroup_attend(i, args);
+      },
+      {.ctas = 5, .threads = shape.threads(), .shared_bytes = static_cast<size_t>(shape.shared_bytes())},
+      [&](const auto& at) {
+        float* const out = at(o.data());
+        WarpgroupAttendArgs args =
+            args_of(shape, {at(q.data()), at(k.data()), at(v.data()), out, out + heads * shape.dim_vo * rows}, heads,
+                    rows, n, form.causal);
+        args.k_rows = at(k.data()), args.v_rows = at(v.data()), args.row_of_key = at(row_of_key.data());
+        if (out != o.data()) encode({&args.q, &args.k, &args.v});
+        return args;
+      },
+      "o", 0.02f);
 }
+INSTANTIATE_TEST_SUITE_P(Shapes, SimtHopperAttention,
+                         testing::Combine(testing::Range(0, kNumAttendShapes),
+                                          testing::Values(AttendForm{"whole", false, false},
+                                                          AttendForm{"causal", true, false},
+                                                          AttendForm{"gathered", true, true})),
+                         SimtHopperAttention::name);
 
 }  // namespace
 }  // namespace weft::simt

@@ -209,6 +209,7 @@ struct BoxArgs {
   abi::TensorMap from, to;  // boxes of the same shape and swizzle
   int from_at[5], to_at[5];
   unsigned* shared;  // [box_bytes() / 4]: the box as it lies in shared memory
+  bool prefetches, stores;  // or it only comes to shared memory
 };
 
 // Of tests/simt/broken_tensor.cpp.

@@ -28,7 +28,7 @@ WEFT_KERNEL(64, 1) void weft_boxes(WEFT_PARAM weft::BoxArgs args) {
   u64* const full = reinterpret_cast<u64*>(box + kMostBoxBytes);
   const int thread = ptx::thread_index(), bytes = args.from.layout.box_bytes();
   if (thread == 0) {
-    ptx::prefetch_map(args.from);
+    if (args.prefetches) ptx::prefetch_map(args.from);
     ptx::mbarrier_init(full, 1);
     ptx::fence_mbarrier_init();
     ptx::mbarrier_arrive_expect(full, static_cast<u32>(bytes));
@@ -38,7 +38,7 @@ WEFT_KERNEL(64, 1) void weft_boxes(WEFT_PARAM weft::BoxArgs args) {
   ptx::cta_sync();
   ptx::mbarrier_wait(full, 0);
   for (int i = thread; i < bytes / 4; i += ptx::num_threads()) args.shared[i] = reinterpret_cast<const u32*>(box)[i];
-  if (thread == 0) {
+  if (thread == 0 && args.stores) {
     with_coordinates<1>(args, [&](const auto&, const auto& at) { ptx::tensor_store(args.to, at, box); });
     ptx::bulk_commit();
     ptx::bulk_wait<0>();
