@@ -54,12 +54,10 @@ AttentionSpec spec_of(const Options& options) {
 void compile(const Options& options, const Context& context) {
   const AttentionSpec spec = spec_of(options);
   const jit::Target target = jit::nvrtc_target(options.architecture);
-  std::vector<attention::cuda::Path> paths = {attention::cuda::Path::plain};
-  if (attention::cuda::mma_type(spec, options.architecture))
-    paths = {attention::cuda::Path::small_tiles, attention::cuda::Path::all_tiles, attention::cuda::Path::plain};
-  for (const attention::cuda::Path path : paths) {
+  const attention::cuda::Architecture& architecture = attention::cuda::find_architecture(options.architecture);
+  for (const attention::cuda::Form& form : attention::cuda::forms_of(spec, architecture)) {
     stop_if_interrupted();
-    const cuda::KernelText text = attention::cuda::attend_text(spec, options.architecture, path);
+    const cuda::KernelText text = attention::cuda::attend_text(spec, architecture, form);
     const jit::Request request{.name = text.name, .text = text.text(), .target = target, .flags = text.flags};
     const jit::Built built = jit::build(request);
     const jit::KernelResources kernel = jit::kernel_resources(built.bytes).at(0);

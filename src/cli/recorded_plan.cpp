@@ -11,7 +11,7 @@ using namespace attention;
 
 // Of the kernel that recorded the call; nothing is built, and no card is needed for a card's.
 KernelTraits recorded_traits(const RecordedCall& call) {
-  if (call.is_of_a_card()) return cuda::traits(call.spec, call.target, 1);
+  if (call.is_of_a_card()) return cuda::traits(call.spec, cuda::find_architecture(call.target), 1);
   return backend_of(Device::cpu()).traits(call.spec, call.target, Device::cpu());
 }
 

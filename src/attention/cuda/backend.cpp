@@ -36,29 +36,36 @@ namespace {
 // The kernels of a spec, each made with the first plan that needs it.
 class CudaCode : public Code {
  public:
-  CudaCode(const AttentionSpec& spec, const std::string& architecture, Device device)
-      : spec_(spec), architecture_(architecture), device_(device) {}
+  CudaCode(const AttentionSpec& spec, const cuda::Architecture& architecture, Device device)
+      : spec_(spec),
+        architecture_(architecture),
+        device_(device),
+        forms_(cuda::forms_of(spec, architecture)),
+        kernels_(forms_.size()) {}
 
   struct Kernel {
     const weft::cuda::LoadedKernel* loaded = nullptr;
     weft::cuda::Grid grid = {};  // of one CTA
   };
-  const Kernel& kernel(cuda::Path path) const {
+  std::span<const cuda::Form> forms() const { return forms_; }
+  const Kernel& kernel(const cuda::Form& form) const {
     const std::lock_guard lock(mutex_);
-    Kernel& kernel = kernels_[static_cast<size_t>(path)];
+    Kernel& kernel = kernels_[static_cast<size_t>(&form - forms_.data())];
     if (kernel.loaded == nullptr) {
-      const cuda::KernelText text = cuda::attend_text(spec_, architecture_, path);
+      const cuda::KernelText text = cuda::attend_text(spec_, architecture_, form);
       kernel = {&runtime().load(device_, text), text.grid(1)};
     }
     return kernel;
   }
+  std::string name_of(const cuda::Form& form) const { return cuda::kernel_name(spec_, architecture_, form); }
 
  private:
   AttentionSpec spec_;
-  std::string architecture_;
+  const cuda::Architecture& architecture_;
   Device device_;
+  std::vector<cuda::Form> forms_;
   mutable std::mutex mutex_;
-  mutable Kernel kernels_[3];
+  mutable std::vector<Kernel> kernels_;  // beside forms_
 };
 
 // Copies to shared memory take 16 bytes: the first tensor that does not lie so, or null.
@@ -73,17 +80,23 @@ const char* not_aligned(const RunArgs& args) {
   return nullptr;
 }
 
-cuda::Path path_of(const AttentionKernel::Impl& kernel, const RunArgs& args, const PlanHeader& plan) {
-  if (kernel.compute == DType::fp32) return cuda::Path::plain;
-  if (const char* tensor = not_aligned(args)) {
+// The first that walks the plan's tiles and takes the call's tensors.
+const cuda::Form& form_of(const AttentionKernel::Impl& kernel, const CudaCode& code, const RunArgs& args,
+                          const PlanHeader& plan) {
+  const char* const tensor = not_aligned(args);
+  for (const cuda::Form& form : code.forms()) {
+    if ((plan.tile_kinds & ~form.tile_kinds) != 0) continue;
+    if (form.takes_any_stride || tensor == nullptr) return form;
     check(kernel.spec.loader != Loader::cp_async, ErrorCode::invalid_stride,
           "{}: it, or a stride of it, is no multiple of 16 bytes, which loader = cp_async needs; leave loader out, or "
           "copy the tensor",
           tensor);
-    return cuda::Path::plain;
   }
-  const bool has_small_tiles_alone = plan.tile_kinds == 1 << static_cast<int>(TileKind::direct);
-  return has_small_tiles_alone ? cuda::Path::small_tiles : cuda::Path::all_tiles;
+  return code.forms().back();
+}
+
+const cuda::Architecture& architecture_of(Device device) {
+  return cuda::find_architecture(runtime().architecture(device));
 }
 
 DType dtype_of(Element element) {
@@ -99,20 +112,20 @@ std::string CudaBackend::target(const BuildOptions& options, Device device) cons
 }
 
 DType CudaBackend::compute_type(const AttentionSpec& spec, const std::string& target) const {
-  return cuda::compute_type(spec, target);
+  return cuda::compute_type(spec, cuda::find_architecture(target));
 }
 
 Rounding CudaBackend::rounding(const AttentionSpec& spec, DType compute) const { return cuda::rounding(spec, compute); }
 
 KernelTraits CudaBackend::traits(const AttentionSpec& spec, const std::string& target, Device device) const {
-  return cuda::traits(spec, target, runtime().num_multiprocessors(device));
+  return cuda::traits(spec, cuda::find_architecture(target), runtime().num_multiprocessors(device));
 }
 
 std::shared_ptr<const Code> CudaBackend::build(const AttentionSpec& spec, const std::string& target,
                                                Device device) const {
-  auto code = std::make_shared<CudaCode>(spec, target, device);
-  const bool is_plain = compute_type(spec, target) == DType::fp32;
-  code->kernel(is_plain ? cuda::Path::plain : cuda::Path::small_tiles);  // says now what the compiler says of a variant
+  compute_type(spec, target);  // throws for one that is not there
+  auto code = std::make_shared<CudaCode>(spec, cuda::find_architecture(target), device);
+  code->kernel(code->forms().front());  // says now what the compiler says of a variant
   return code;
 }
 
@@ -143,7 +156,7 @@ void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeade
         "plan_on_device: required {} requests for {} workers; supported {} and {}; missing: room for more; use "
         "AttentionKernel::plan",
         plan.num_requests, plan.num_workers, cuda::kMostEvenRequests, cuda::kMostEvenWorkers);
-  const cuda::KernelText text = cuda::plan_even_text(runtime().architecture(kernel.device));
+  const cuda::KernelText text = cuda::plan_even_text(architecture_of(kernel.device));
   const weft::cuda::LoadedKernel& loaded = runtime().load(kernel.device, text);
   const cuda::EvenArgs args{plan, static_cast<char*>(workspace.data()), batch, runtime().clamped_flag(kernel.device)};
   const int64_t units = plan.units.count;
@@ -161,7 +174,7 @@ void CudaBackend::locate_rows(const AttentionKernel::Impl& kernel, const Workspa
   check_capture(kernel, plan, stream);
   const auto rows = static_cast<int>(plan.header.num_rows_q);
   if (rows == 0) return;
-  const cuda::KernelText text = cuda::locate_rows_text(runtime().architecture(kernel.device));
+  const cuda::KernelText text = cuda::locate_rows_text(architecture_of(kernel.device));
   const weft::cuda::LoadedKernel& loaded = runtime().load(kernel.device, text);
   const cuda::LocateArgs args{static_cast<const PlanHeader*>(workspace.data()), positions, places, rows};
   const int ctas = (rows + text.threads - 1) / text.threads;
@@ -189,8 +202,9 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
   check_capture(kernel, on_host, stream);
   // Plans of the same bounds may come to be replayed in a graph that this one is captured in.
   if (plan.items.count == 0 && plan.bounds == 0) return;
-  const cuda::Path path = path_of(kernel, given, plan);
-  const CudaCode::Kernel& code = static_cast<const CudaCode&>(*kernel.code).kernel(path);
+  const auto& kernels = static_cast<const CudaCode&>(*kernel.code);
+  const cuda::Form& form = form_of(kernel, kernels, given, plan);
+  const CudaCode::Kernel& code = kernels.kernel(form);
   struct {
     cuda::Call call;
     abi::Slot params[cuda::kMaxSlots];
@@ -214,7 +228,7 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
     Trace* const trace = Trace::instance();
     if (trace == nullptr) return run();
     if (const auto seconds = runtime().seconds_of(kernel.device, run, stream))
-      trace->add_launch(cuda::kernel_name(kernel.spec, kernel.target, path), kernel.device, plan, *seconds);
+      trace->add_launch(kernels.name_of(form), kernel.device, plan, *seconds);
   };
   on_host.order->enqueue(stream, std::ref(traced));
   if (!kernel.check_masks) return;
@@ -227,7 +241,7 @@ void CudaBackend::merge_states(const MergeStatesArgs& given, int64_t rows, int64
                                Stream stream) const {
   if (rows * given.num_heads == 0) return;
   const cuda::KernelText text =
-      cuda::merge_states_text(dtype_of(given.element), dtype_of(given.o_out.element), runtime().architecture(device));
+      cuda::merge_states_text(dtype_of(given.element), dtype_of(given.o_out.element), architecture_of(device));
   const weft::cuda::LoadedKernel& kernel = runtime().load(device, text);
   cuda::MergeArgs args{given, rows};
   Workspace indptr;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "attention/abi.h"
-#include "attention/cuda/text.h"
+#include "weft/attention.h"
 
 namespace weft::attention::cuda {
 
@@ -17,6 +17,10 @@ inline constexpr int kFusedRowBytes = 52, kHullBytes = 32, kTokenBytes = 48, kAl
 // Which tiles are multiplied, and where their tokens lie.
 inline constexpr int kWalkBytes = 64;
 
+// Fused rows and keys of a tile of the plain family.
+struct PlainTile {
+  int rows, keys, threads;
+};
 // Plain::Shared.
 inline int plain_shared_bytes(const AttentionSpec& spec, const PlainTile& tile) {
   const int most = std::max(spec.head_dim_qk, spec.head_dim_vo);

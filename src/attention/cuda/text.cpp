@@ -8,7 +8,6 @@
 #include "attention/params.h"
 #include "attention/variant/text.h"
 #include "base/check.h"
-#include "base/enum_names.h"
 
 namespace weft::attention::cuda {
 namespace {
@@ -29,59 +28,29 @@ std::string_view scaling(KvScales scales) {
   return scales == KvScales::none ? "none" : scales < KvScales::token ? "head" : "token";
 }
 
-// The members of Spec that paths have of their own, and the class that computes.
-struct PathText {
-  std::string constants, type;
-  int threads;
-};
-
-PathText plain_path(const AttentionSpec& spec) {
-  const PlainTile tile = plain_tile(spec);
-  return {fmt::format("  static constexpr int kRows = {}, kKeys = {};\n", tile.rows, tile.keys), "Plain<Spec, Variant>",
-          tile.threads};
-}
-
-PathText mma_path(const AttentionSpec& spec, const std::string& architecture, bool small) {
-  const MmaTiles tiles = mma_tiles(spec, architecture);
-  const int stages = small ? tiles.stages_of_small : tiles.stages;
-  const int most_rows = small ? 16 : tiles.most_rows;
-  std::string type = fmt::format("Mma<Spec, Variant, 1, 1, 4, {}, {}>", tiles.keys_of_small, most_rows == 16);
-  if (most_rows > 16) type += fmt::format(", Mma<Spec, Variant, 1, 4, 1, {}>", tiles.keys);
-  if (most_rows > 64) type += fmt::format(", Mma<Spec, Variant, 2, 4, 1, {}>", tiles.keys);
-  return {fmt::format("  using Multiplied = Query;\n  static constexpr int kStages = {};\n", stages),
-          "Tiles<" + type + ">", tiles.threads};
-}
-
 }  // namespace
 
-std::string_view to_string(Path path) {
-  constexpr std::string_view kNames[] = {"plain", "small_tiles", "all_tiles"};
-  return enum_name(kNames, path);
-}
-
-std::string kernel_name(const AttentionSpec& spec, const std::string& architecture, Path path) {
+std::string kernel_name(const AttentionSpec& spec, const Architecture& architecture, const Form& form) {
   const std::string_view variant = spec.variant.name.empty() ? "plain" : std::string_view(spec.variant.name);
-  return fmt::format("attention {} {} hd{} {} {}", variant, to_string(spec.kv_dtype), spec.head_dim_qk, to_string(path),
-                     architecture);
+  return fmt::format("attention {} {} hd{} {} {}", variant, to_string(spec.kv_dtype), spec.head_dim_qk, form.name,
+                     architecture.name);
 }
 
-KernelText attend_text(const AttentionSpec& spec, const std::string& architecture, Path path) {
+KernelText attend_text(const AttentionSpec& spec, const Architecture& architecture, const Form& form) {
   const LeafParts parts = leaf_parts(spec);
   const int slots = static_cast<int>(Params(spec).num_slots());
   check(
       slots <= kMaxSlots, ErrorCode::unsupported,
       "variant '{}': its scalars and tensors take {} words; a launch takes at most {}: declare fewer, or of lower rank",
       spec.variant.name, slots, kMaxSlots);
-  const PathText of_path =
-      path == Path::plain ? plain_path(spec) : mma_path(spec, architecture, path == Path::small_tiles);
-  KernelText text{.name = kernel_name(spec, architecture, path),
+  KernelText text{.name = kernel_name(spec, architecture, form),
                   .symbol = "weft_attend",
                   .file = "attention/cuda/kernels/attend.h",
                   .head = weft::text::k_cuda_attend,
                   // Functors divide: exactly rounded, a quotient is ten instructions and a call, for each score.
                   .flags = {"--use_fast_math"},
-                  .threads = of_path.threads,
-                  .shared_bytes = shared_bytes(spec, architecture, path)};
+                  .threads = form.threads,
+                  .shared_bytes = form.shared_bytes};
   text.instances = leaf_body(parts, "leaf");
   text.instances += fmt::format(
       R"(#line 1 "weft/attend"
@@ -102,8 +71,8 @@ static_assert(Path::kSharedBytes <= {}, "cuda/shared_bytes.h gives the CTA too l
       element_type(spec.q_dtype), element_type(spec.kv_dtype), element_type(spec.o_dtype), spec.head_dim_qk,
       spec.head_dim_vo, text.threads, slots, spec.page_size, spec.kv_form == KvForm::latent,
       spec.kv_form == KvForm::block_sparse, spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded,
-      scaling(spec.kv_scales), of_path.constants, variant_class(parts, "::leaf"), mask_class(parts, "::leaf"),
-      of_path.type, text.shared_bytes);
+      scaling(spec.kv_scales), form.constants, variant_class(parts, "::leaf"), mask_class(parts, "::leaf"), form.type,
+      text.shared_bytes);
   text.instances += fmt::format(
       "WEFT_KERNEL({}, 1) void weft_attend(WEFT_PARAM weft::attention::cuda::Args<{}> args) {{\n"
       "  using namespace weft::attention::cuda;\n  attend<Spec, Variant, Path>(args);\n}}\n",
@@ -111,8 +80,8 @@ static_assert(Path::kSharedBytes <= {}, "cuda/shared_bytes.h gives the CTA too l
   return text;
 }
 
-KernelText merge_states_text(DType in, DType out, const std::string& architecture) {
-  KernelText text{.name = "merge_states " + architecture,
+KernelText merge_states_text(DType in, DType out, const Architecture& architecture) {
+  KernelText text{.name = fmt::format("merge_states {}", architecture.name),
                   .symbol = "weft_merge_states",
                   .file = "attention/cuda/kernels/merge_states.h",
                   .head = weft::text::k_cuda_merge_states,
@@ -124,8 +93,8 @@ KernelText merge_states_text(DType in, DType out, const std::string& architectur
   return text;
 }
 
-KernelText plan_even_text(const std::string& architecture) {
-  return {.name = "plan_even " + architecture,
+KernelText plan_even_text(const Architecture& architecture) {
+  return {.name = fmt::format("plan_even {}", architecture.name),
           .symbol = "weft_plan_even",
           .file = "attention/cuda/kernels/plan_even.h",
           .head = weft::text::k_cuda_plan_even,
@@ -138,8 +107,8 @@ KernelText plan_even_text(const std::string& architecture) {
           .shared_bytes = kEvenSharedBytes};
 }
 
-KernelText locate_rows_text(const std::string& architecture) {
-  return {.name = "locate_rows " + architecture,
+KernelText locate_rows_text(const Architecture& architecture) {
+  return {.name = fmt::format("locate_rows {}", architecture.name),
           .symbol = "weft_locate_rows",
           .file = "attention/cuda/kernels/locate_rows.h",
           .head = weft::text::k_cuda_locate_rows,

@@ -22,7 +22,8 @@
 namespace weft::bench {
 namespace {
 
-using attention::cuda::Path;
+using attention::cuda::Architecture;
+using attention::cuda::Form;
 using cuda::KernelText;
 
 // A variant that no process has compiled: NVRTC 13 keeps what it made, too, and finds it by its text in 70 to 100 ms.
@@ -39,14 +40,18 @@ AttentionSpec spec_of(int number) {
           .variant = new_variant(process * kNumbers + number)};
 }
 
+const Architecture& architecture_of(const cuda::Card& card) {
+  return attention::cuda::find_architecture(jit::architecture_of(card.capability_major(), card.capability_minor()));
+}
+
 struct Seconds {
   std::vector<double> text, cold, compiler, disk, load;
 };
 
 // Each way to one kernel, in the order in which the next way finds what it needs; the compiler alone makes another one.
-void time_kernel(cuda::Card& card, int number, Path path, Seconds& seconds) {
-  const std::string architecture(jit::architecture_of(card.capability_major(), card.capability_minor()));
-  const auto make = [&] { return attention::cuda::attend_text(spec_of(2 * number), architecture, path); };
+void time_kernel(cuda::Card& card, int number, const Form& form, Seconds& seconds) {
+  const Architecture& architecture = architecture_of(card);
+  const auto make = [&] { return attention::cuda::attend_text(spec_of(2 * number), architecture, form); };
   KernelText text;
   const auto callable = [&](const cuda::Module& module) {
     (void)cuda::find_kernel(module, text.symbol.c_str(), text.shared_bytes);
@@ -64,7 +69,7 @@ void time_kernel(cuda::Card& card, int number, Path path, Seconds& seconds) {
   jit::Built built;
   const auto request = [&] {
     return jit::Request{
-        .name = "bench jit", .text = text.text(), .target = jit::nvrtc_target(architecture), .flags = text.flags};
+        .name = "bench jit", .text = text.text(), .target = jit::nvrtc_target(architecture.name), .flags = text.flags};
   };
   seconds.disk.push_back(seconds_of([&] {
     text = make();
@@ -75,7 +80,7 @@ void time_kernel(cuda::Card& card, int number, Path path, Seconds& seconds) {
   seconds.load.push_back(seconds_of([&] { callable(cuda::load_module(card, built.bytes, "bench jit")); }));
   const jit::Toolchain& toolchain = jit::nvrtc_toolchain();
   const jit::Compiler& compiler = *toolchain.find(nullptr).compiler;
-  text = attention::cuda::attend_text(spec_of(2 * number + 1), architecture, path);
+  text = attention::cuda::attend_text(spec_of(2 * number + 1), architecture, form);
   seconds.compiler.push_back(
       seconds_of([&] { (void)toolchain.compile(compiler, request(), jit::request_id(request()).flags, ""); }));
 }
@@ -94,18 +99,16 @@ void measure_jit_on_card(const BenchOptions& options, BenchReport& report) {
       fmt::format("{}: {}, {}; a soft cap with a bias over bf16, head dim 128. Ceilings: of a cold build, the compiler "
                   "alone with another text; from disk, loading the same cubin from memory; from memory, none",
                   to_string(options.device), card.name(), jit::nvrtc_toolchain().find(nullptr).compiler->version));
-  const std::string architecture(jit::architecture_of(card.capability_major(), card.capability_minor()));
-  const bool has_products = attention::cuda::mma_type(spec_of(0), architecture).has_value();
-  const std::vector<Path> paths =
-      has_products ? std::vector{Path::small_tiles, Path::all_tiles} : std::vector{Path::plain};
-  for (const Path path : paths) {
+  std::vector<Form> forms = attention::cuda::forms_of(spec_of(0), architecture_of(card));
+  if (forms.size() > 1) forms.pop_back();  // which is of tensors in other strides
+  for (const Form& form : forms) {
     Seconds seconds;
     for (int i = 0; i < (options.quick ? 3 : 9); ++i) {
       stop_if_asked();
-      time_kernel(card, i, path, seconds);
+      time_kernel(card, i, form, seconds);
     }
-    const std::string name = fmt::format("source to callable, {}", attention::cuda::to_string(path));
-    if (path == paths.front())
+    const std::string name = fmt::format("source to callable, {}", form.name);
+    if (&form == &forms.front())
       add(name + ": cold, first of the process with its compiler found", first, median(seconds.compiler));
     add(name + ": cold, next", median(seconds.cold), median(seconds.compiler));
     add(name + ": from disk", median(seconds.disk), median(seconds.load));

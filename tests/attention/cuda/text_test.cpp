@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "attention/cuda/mma.h"
 #include "attention/cuda/traits.h"
 #include "jit/build.h"
 #include "jit/key.h"
@@ -37,13 +39,23 @@ class CudaKernelText : public ::testing::Test {
   }
 };
 
+KernelText text_of(const AttentionSpec& spec, std::string_view architecture, std::string_view form) {
+  const Architecture& found = find_architecture(architecture);
+  for (const Family* family : {&mma_family(), &plain_family()}) {
+    if (!family->ability(spec, found).type) continue;
+    for (const Form& of_spec : family->forms(spec, found))
+      if (of_spec.name == form) return attend_text(spec, found, of_spec);
+  }
+  throw std::logic_error(fmt::format("{} has no kernel of form {}", architecture, form));
+}
+
 // Compiled where what it takes is not another row's: sm_86 and sm_89 differ from sm_80 in shared memory alone, which
 // tiles of products see. A kernel takes seconds.
 struct Row {
   const char* name;
   AttentionSpec spec;
   std::vector<std::string_view> architectures;
-  Path path = Path::plain;
+  std::string_view form = "plain";
 };
 AttentionSpec halves(DType type, int dim, Mask mask = Mask::none) {
   return {.q_dtype = type, .kv_dtype = type, .o_dtype = type, .head_dim_qk = dim, .head_dim_vo = dim, .mask = mask};
@@ -66,12 +78,12 @@ const Row kRows[] = {
       .head_dim_vo = 512,
       .kv_form = KvForm::latent},
      {"sm_80", "sm_90a"}},
-    {"bf16 hd128 small tiles", halves(DType::bf16, 128), {"sm_80", "sm_90a"}, Path::small_tiles},
-    {"bf16 hd64 small tiles", halves(DType::bf16, 64), {"sm_90a"}, Path::small_tiles},
-    {"bf16 hd128 all tiles", halves(DType::bf16, 128), {"sm_80", "sm_86", "sm_89", "sm_90a"}, Path::all_tiles},
-    {"bf16 hd160 all tiles", halves(DType::bf16, 160), {"sm_90a"}, Path::all_tiles},
-    {"bf16 hd192 all tiles", halves(DType::bf16, 192), {"sm_90a"}, Path::all_tiles},
-    {"fp16 hd64 all tiles", halves(DType::fp16, 64, Mask::custom), {"sm_75", "sm_90a"}, Path::all_tiles},
+    {"bf16 hd128 small tiles", halves(DType::bf16, 128), {"sm_80", "sm_90a"}, "small_tiles"},
+    {"bf16 hd64 small tiles", halves(DType::bf16, 64), {"sm_90a"}, "small_tiles"},
+    {"bf16 hd128 all tiles", halves(DType::bf16, 128), {"sm_80", "sm_86", "sm_89", "sm_90a"}, "all_tiles"},
+    {"bf16 hd160 all tiles", halves(DType::bf16, 160), {"sm_90a"}, "all_tiles"},
+    {"bf16 hd192 all tiles", halves(DType::bf16, 192), {"sm_90a"}, "all_tiles"},
+    {"fp16 hd64 all tiles", halves(DType::fp16, 64, Mask::custom), {"sm_75", "sm_90a"}, "all_tiles"},
 };
 
 class CudaKernelTextFor : public CudaKernelText, public ::testing::WithParamInterface<std::string_view> {};
@@ -84,7 +96,7 @@ TEST_P(CudaKernelTextFor, TakesTheResourcesOfTheTable) {
   bool first = true;
   for (const Row& row : kRows) {
     if (std::find(row.architectures.begin(), row.architectures.end(), GetParam()) == row.architectures.end()) continue;
-    const KernelText text = attend_text(row.spec, std::string(GetParam()), row.path);
+    const KernelText text = text_of(row.spec, GetParam(), row.form);
     if (!std::exchange(first, false) && weft::testing::kUnderSanitizer) continue;
     for (const jit::KernelResources& kernel : jit::kernel_resources(compile(text, GetParam()))) {
       EXPECT_EQ(kernel.static_shared_bytes, 0) << row.name;
@@ -123,20 +135,25 @@ constexpr Workers kWorkers[] = {
     {"sm_75", 64, DType::fp16, 64, 1, 1, 64},    {"sm_90a", 228, DType::fp32, 256, 2, 0, 0},
     {"sm_75", 64, DType::fp32, 64, 2, 0, 0},     {"sm_75", 64, DType::fp32, 128, 1, 0, 0}};
 
+TEST(CudaArchitecture, IsKnownOfEachThatCompilersMakeCodeFor) {
+  for (const std::string_view name : jit::nvrtc_architectures()) EXPECT_EQ(find_architecture(name).name, name);
+  EXPECT_THROW(find_architecture("sm_70"), Error);
+}
+
 TEST(CudaTraits, HaveTheWorkersThatAMultiprocessorHoldsAtOnce) {
   for (const Workers& w : kWorkers) {
     const AttentionSpec spec = halves(w.type, w.dim);
     SCOPED_TRACE(fmt::format("{} {} hd{}", w.architecture, to_string(w.type), w.dim));
-    const auto held = [&](Path path) {
-      const int of_cta = attend_text(spec, w.architecture, path).shared_bytes + 1024;  // a kilobyte is the system's
+    const auto held = [&](std::string_view form) {
+      const int of_cta = text_of(spec, w.architecture, form).shared_bytes + 1024;  // a kilobyte is the system's
       return std::min(2, w.kilobytes * 1024 / of_cta);
     };
-    const KernelTraits of_kernel = traits(spec, w.architecture, 10);
-    EXPECT_EQ(w.of_small, held(w.type == DType::fp32 ? Path::plain : Path::small_tiles));
+    const KernelTraits of_kernel = traits(spec, find_architecture(w.architecture), 10);
+    EXPECT_EQ(w.of_small, held(w.type == DType::fp32 ? "plain" : "small_tiles"));
     EXPECT_EQ(of_kernel.classes[0].default_workers, 10 * w.of_small);
     if (w.type == DType::fp32) continue;
-    EXPECT_EQ(w.of_all, held(Path::all_tiles));
-    EXPECT_EQ(w.keys, mma_tiles(spec, w.architecture).keys);
+    EXPECT_EQ(w.of_all, held("all_tiles"));
+    EXPECT_EQ(w.keys, mma_tiles(spec, find_architecture(w.architecture)).keys);
     for (size_t c = 1; c < of_kernel.classes.size(); ++c)
       EXPECT_EQ(of_kernel.classes[c].default_workers, 10 * w.of_all);
   }
@@ -162,18 +179,18 @@ TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
                   .tensors = {{"table", DType::fp32, 2}}};
   spec.mask = Mask::custom_packed;
   for (const std::string_view architecture : {"sm_75", "sm_90a"}) {
-    const KernelText text = attend_text(spec, std::string(architecture), Path::plain);
+    const KernelText text = text_of(spec, architecture, "plain");
     if (weft::testing::kUnderSanitizer) continue;  // as above
     EXPECT_NO_THROW(compile(text, architecture));
   }
   if (weft::testing::kUnderSanitizer) return;
   for (const DType kv : {DType::fp8_e4m3, DType::fp8_e5m2, DType::int8}) {
     spec = {.kv_dtype = kv, .kv_scales = KvScales::head};
-    EXPECT_NO_THROW(compile(attend_text(spec, "sm_80", Path::plain), "sm_80")) << to_string(kv);
+    EXPECT_NO_THROW(compile(text_of(spec, "sm_80", "plain"), "sm_80")) << to_string(kv);
   }
-  EXPECT_NO_THROW(compile(merge_states_text(DType::bf16, DType::fp32, "sm_80"), "sm_80"));
-  EXPECT_NO_THROW(compile(plan_even_text("sm_75"), "sm_75"));
-  EXPECT_NO_THROW(compile(locate_rows_text("sm_75"), "sm_75"));
+  EXPECT_NO_THROW(compile(merge_states_text(DType::bf16, DType::fp32, find_architecture("sm_80")), "sm_80"));
+  EXPECT_NO_THROW(compile(plan_even_text(find_architecture("sm_75")), "sm_75"));
+  EXPECT_NO_THROW(compile(locate_rows_text(find_architecture("sm_75")), "sm_75"));
 }
 
 TEST_F(CudaKernelText, RefusesMoreParametersThanALaunchTakes) {
@@ -181,7 +198,7 @@ TEST_F(CudaKernelText, RefusesMoreParametersThanALaunchTakes) {
   spec.variant = {.name = "Many", .text = "struct Many {};"};
   for (int i = 0; i < 500; ++i) spec.variant.scalars.push_back({.name = fmt::format("s{}", i)});
   try {
-    attend_text(spec, "sm_80", Path::plain);
+    text_of(spec, "sm_80", "plain");
     FAIL() << "it was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
