@@ -60,5 +60,12 @@ struct MatrixTile {
     return swizzle == Swizzle::none && major == Major::mn ? panel_bytes() : alignment();
   }
 };
+// In panels as wide as they may be; columns: a multiple of 16.
+constexpr MatrixTile in_wide_panels(int rows, int columns) {
+  return {rows, columns,
+          columns % 64 == 0   ? Swizzle::bytes_128
+          : columns % 32 == 0 ? Swizzle::bytes_64
+                              : Swizzle::bytes_32};
+}
 
 }  // namespace weft::abi

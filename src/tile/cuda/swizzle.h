@@ -18,7 +18,8 @@ struct SharedTile {
   // 8), rows that are 8 / p apart share theirs: these differ in the bits that r / (8 / p) % p flips, which stay within
   // the row.
   static constexpr int kPower = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : kChunks % 2 == 0 ? 2 : 1;
-  static constexpr int bytes(int rows) { return rows * kColumns * 2; }
+  static constexpr int kRowBytes = kColumns * 2;  // from a row to the next; of eight rows any two differ in their order
+  static constexpr int bytes(int rows) { return rows * kRowBytes; }
 
   u8* data;  // 16-byte aligned
   WEFT_INLINE u8* chunk(int row, int c) const {

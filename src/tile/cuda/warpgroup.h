@@ -17,7 +17,8 @@ namespace weft::tile {
 #if WEFT_SM >= 90
 template <abi::MatrixTile kTile>
 struct PanelTile {
-  u8* data;  // kTile.alignment()-aligned
+  static constexpr int kRowBytes = kTile.span();  // within a panel
+  u8* data;                                       // kTile.alignment()-aligned
 
   WEFT_INLINE static constexpr u32 bytes() { return kTile.bytes(); }
   WEFT_INLINE u8* chunk(int row, int c) const { return data + kTile.chunk(row, c); }

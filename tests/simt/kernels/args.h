@@ -168,16 +168,9 @@ struct WarpgroupGemmArgs {
 struct AttendShape {
   int dim_qk, dim_vo, groups, keys;
 
-  // In panels as wide as they may be.
-  static constexpr abi::MatrixTile tile_of(int rows, int dim) {
-    return {rows, dim,
-            dim % 64 == 0   ? abi::Swizzle::bytes_128
-            : dim % 32 == 0 ? abi::Swizzle::bytes_64
-                            : abi::Swizzle::bytes_32};
-  }
-  constexpr abi::MatrixTile queries() const { return tile_of(64 * groups, dim_qk); }
-  constexpr abi::MatrixTile keys_tile() const { return tile_of(keys, dim_qk); }
-  constexpr abi::MatrixTile values() const { return tile_of(keys, dim_vo); }
+  constexpr abi::MatrixTile queries() const { return abi::in_wide_panels(64 * groups, dim_qk); }
+  constexpr abi::MatrixTile keys_tile() const { return abi::in_wide_panels(keys, dim_qk); }
+  constexpr abi::MatrixTile values() const { return abi::in_wide_panels(keys, dim_vo); }
   constexpr int rows() const { return 64 * groups; }
   // Of a thread that multiplies: scores, probabilities, outputs, and what the compiler takes beside them. Of shapes
   // with more than `most_registers` it makes code that waits for each product, and spills.
@@ -208,7 +201,7 @@ inline constexpr int kMostBoxBytes = 32768;
 struct BoxArgs {
   abi::TensorMap from, to;  // boxes of the same shape and swizzle
   int from_at[5], to_at[5];
-  unsigned* shared;  // [box_bytes() / 4]: the box as it lies in shared memory
+  unsigned* shared;         // [box_bytes() / 4]: the box as it lies in shared memory
   bool prefetches, stores;  // or it only comes to shared memory
 };
 

@@ -1,6 +1,6 @@
-// Attention by the products of warps (mma.sync): keys and values go to shared memory as they are stored, some tiles
-// ahead, and stay there until they are multiplied; scores, probabilities and outputs are in registers. Tiles begin at
-// multiples of kKeys from the item's first key.
+// Attention by products: keys and values go to shared memory as they are stored, some tiles ahead, and stay there until
+// they are multiplied; scores, probabilities and outputs are in registers. Tiles begin at multiples of kKeys from the
+// item's first key. Who multiplies, warps (Mma: mma.sync) or a warpgroup (wgmma.h), is one class beside all the rest.
 //
 // Registers are what a warp multiplies and little else: what an item is lies in shared memory, and is read when it is
 // asked for.
@@ -14,11 +14,13 @@
 #include "tile/cuda/ptx/dependent_launch.h"
 
 namespace weft::attention::cuda {
+namespace mma {
 
-// The template's arguments: as of mma::Shape.
-template <class S, class F, int kFragments, int kWarpsM, int kWarpsN, int kKeys, bool kIsAlone = false>
-class Mma {
-  using Shape = mma::Shape<S, F, kFragments, kWarpsM, kWarpsN, kKeys, kIsAlone>;
+template <class Shape_, class Products>
+class Attention {
+  using Shape = Shape_;
+  using S = typename Shape::S;
+  using F = typename Shape::F;
   using P = typename F::P;
   static constexpr int kStages = Shape::kStages;
 
@@ -27,7 +29,7 @@ class Mma {
 
   WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
     for_row_tiles<Shape::kRows>(call, item, [&](int kv_head, int first, int n) {
-      Mma({call, p, item, kv_head, first, n}).attend();
+      Attention({call, p, item, kv_head, first, n}).attend();
     });
   }
 
@@ -35,7 +37,7 @@ class Mma {
   using KvTiles = mma::KvTiles<Shape>;
   using FirstPages = typename KvTiles::FirstPages;
 
-  WEFT_INLINE explicit Mma(const mma::Rows<Shape>& rows) : rows_(rows) {}
+  WEFT_INLINE explicit Attention(const Rows<Shape>& rows) : rows_(rows) {}
 
   // The rows of a tile against the item's keys.
   WEFT_INLINE void attend() {
@@ -46,10 +48,10 @@ class Mma {
       multiply(pages);
     } while (non_finite_.start(rows_, thread_, states_));
     if constexpr (Shape::kStoresOwn) {
-      mma::Store<Shape>(rows_, thread_, states_).store();
-      non_finite_.add(rows_, thread_, mma::Stored<Shape>(rows_));
+      Store<Shape>(rows_, thread_, states_).store();
+      non_finite_.add(rows_, thread_, Stored<Shape>(rows_));
     } else {
-      const mma::Join<Shape> joined(rows_, thread_);
+      const Join<Shape> joined(rows_, thread_);
       joined.join(states_);
       non_finite_.add(rows_, thread_, joined);
       joined.write();
@@ -83,41 +85,35 @@ class Mma {
     for (int tile = 1 - kStages; tile < num_tiles; ++tile) {
       thread_.forget();
       if (tile >= 0) ptx::cp_async_wait<kStages - 2>();
+      Shape::publish();
       ptx::cta_sync();  // the tile is there, and the one before it was read
       kv_tiles().fetch(tile + kStages - 1);
       if (tile == 1 - kStages) rows_.load_queries(thread_);  // they come nearer than the first keys
       ptx::cp_async_commit();
       if (tile < 0) continue;
       kv_tiles().locate(tile + kStages);
-      if (tile == 0) queries_.keep(thread_);
-      multiply(tile);
+      if (tile == 0) products_.keep_queries(thread_);
+      if constexpr (Shape::H::key_transform) kv_tiles().transform_keys(tile);
+      non_finite_.leave_out(thread_, tile % kStages);
+      products_.multiply(rows_, thread_, tile, states_);
     }
     thread_.forget();
     ptx::cp_async_wait<0>();
     ptx::cta_sync();
   }
 
-  // One of them, as many keys at a time as a warp has registers for.
-  WEFT_INLINE void multiply(int tile) {
-    const int stage = tile % kStages;
-    if constexpr (Shape::H::key_transform) kv_tiles().transform_keys(tile);
-    non_finite_.leave_out(thread_, stage);
-    const int begin = thread_.warp_n() * Shape::kWarpKeys;
-    WEFT_NO_UNROLL
-    for (int key = begin; key < begin + Shape::kWarpKeys; key += Shape::kStepKeys) {
-      typename Shape::Scores scores = {};
-      queries_.multiply(thread_, stage, key, scores);
-      mma::Logits<Shape>(rows_, thread_, tile).make(key, scores);
-      if constexpr (F::kSoftmax) states_.to_probabilities(scores, rows_.scale() * tile::kLog2E);
-      mma::multiply_values(thread_, stage, key, scores, states_);
-    }
-  }
-
-  const mma::Rows<Shape> rows_;
-  mma::Thread<Shape> thread_;
-  mma::Queries<Shape> queries_;
-  mma::States<Shape> states_;
-  mma::NonFinite<Shape> non_finite_;
+  const Rows<Shape> rows_;
+  Thread<Shape> thread_;
+  Products products_;
+  States<Shape> states_;
+  NonFinite<Shape> non_finite_;
 };
+
+}  // namespace mma
+
+// The template's arguments: as of mma::Shape.
+template <class S, class F, int kFragments, int kWarpsM, int kWarpsN, int kKeys, bool kIsAlone = false>
+using Mma = mma::Attention<mma::Shape<S, F, kFragments, kWarpsM, kWarpsN, kKeys, kIsAlone>,
+                           mma::WarpProducts<mma::Shape<S, F, kFragments, kWarpsM, kWarpsN, kKeys, kIsAlone>>>;
 
 }  // namespace weft::attention::cuda

@@ -80,6 +80,7 @@ class KvTiles {
         transform_token<F, true, kDimQk>(rows_.p, rows_.item, rows_.kv_head, at + key, position(sources, begin, key),
                                          raw, [&](int i, float x) { tile::store(at_element(i), x); });
     }
+    Shape::publish();
     ptx::cta_sync();
   }
 
@@ -114,8 +115,8 @@ class KvTiles {
     }
   }
   WEFT_INLINE void copy(int tile) const {
-    using CopyKeys = RowCopy<kThreads, kPadQk>;
-    using CopyValues = RowCopy<kThreads, kPadVo>;
+    using CopyKeys = RowCopy<kThreads, kPadQk, typename Shape::Keys>;
+    using CopyValues = RowCopy<kThreads, kPadVo, typename Shape::Values>;
     const auto* const sources = Shape::shared().sources[tile % Shape::kRing];
     const auto keys = Shape::keys_of(tile % kStages);
     const auto values = Shape::values_of(tile % kStages);

@@ -11,7 +11,7 @@ class Logits {
   using F = typename Shape::F;
   using Scores = typename Shape::Scores;
   static constexpr bool kBlockSparse = Shape::S::kBlockSparse;
-  static constexpr int kFragments = Shape::kFragments, kColumns = Shape::kStepKeys / 8, kKeys = Shape::kKeys;
+  static constexpr int kFragments = Shape::kStepFragments, kColumns = Shape::kStepKeys / 8, kKeys = Shape::kKeys;
 
  public:
   WEFT_INLINE Logits(const Rows<Shape>& rows, const Thread<Shape>& thread, int tile)
@@ -22,12 +22,13 @@ class Logits {
         begin_(rows.item.first_pos + at_),
         keys_(Shape::shared().walk.end - at_ < kKeys ? Shape::shared().walk.end - at_ : kKeys) {}
 
-  // Turns scores of keys from `first` on into logits divided by rows.scale(), hidden ones into what hides them.
-  WEFT_INLINE void make(int first, Scores& s) const {
+  // Turns scores of keys from `first` on, of fragments from `fragment` on, into logits divided by rows.scale(), hidden
+  // ones into what hides them.
+  WEFT_INLINE void make(int first, Scores& s, int fragment = 0) const {
     const bool all = keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
                      Shape::shared().visible.is_seen_by_all(begin_, begin_ + kKeys);
     if (Shape::kFunctor && !(F::leaves_logits(rows_.p) && !Shape::kMaskFunctor)) {
-      call_functors(first, s);
+      call_functors(first, s, fragment);
     } else if (rows_.scale() != rows_.p.sm_scale) {
       WEFT_UNROLL
       for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
@@ -37,18 +38,18 @@ class Logits {
     if (!all) {
       if (rows_.call.mask_error != nullptr) find_left_out();
       if constexpr (kBlockSparse)
-        hide_blocks(first, s);
+        hide_blocks(first, s, fragment);
       else
-        hide(first, s);
+        hide(first, s, fragment);
     }
   }
 
  private:
-  WEFT_INLINE void call_functors(int first, Scores& s) const {
+  WEFT_INLINE void call_functors(int first, Scores& s, int fragment) const {
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const FusedRow& row = Shape::shared().rows[thread_.row(m, half)];
+      const FusedRow& row = Shape::shared().rows[thread_.row(fragment + m, half)];
       WEFT_UNROLL
       for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
       for (int e = 0; e < 2; ++e) {
@@ -63,12 +64,12 @@ class Logits {
 
   // What a row does not see of keys that follow each other lies outside [low, high), or in the gap between two
   // intervals.
-  WEFT_INLINE void hide(int first, Scores& s) const {
+  WEFT_INLINE void hide(int first, Scores& s, int fragment) const {
     const int column = begin_ + first + thread_.column(), end = begin_ + keys_;
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const SeenKeys seen = seen_keys(Shape::shared().rows[thread_.row(m, half)].visible);
+      const SeenKeys seen = seen_keys(Shape::shared().rows[thread_.row(fragment + m, half)].visible);
       const int low = seen.low - column, high = (seen.high < end ? seen.high : end) - column;
       WEFT_UNROLL
       for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
@@ -82,13 +83,14 @@ class Logits {
           s[m][f][2 * half + e] = F::hidden();
     }
   }
-  WEFT_INLINE void hide_blocks(int first, Scores& s) const {
+  WEFT_INLINE void hide_blocks(int first, Scores& s, int fragment) const {
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
     for (int half = 0; half < 2; ++half) WEFT_UNROLL
     for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
     for (int e = 0; e < 2; ++e)
-      if (!sees(thread_.row(m, half), first + 8 * f + thread_.column() + e)) s[m][f][2 * half + e] = F::hidden();
+      if (!sees(thread_.row(fragment + m, half), first + 8 * f + thread_.column() + e))
+        s[m][f][2 * half + e] = F::hidden();
   }
 
   WEFT_INLINE bool sees(int r, int key) const {

@@ -33,6 +33,7 @@ class NonFinite {
       T* const x = reinterpret_cast<T*>(values.chunk(i / Shape::kPadVo, i % Shape::kPadVo / 8)) + i % 8;
       if (!is_finite(tile::to_float(*x))) x->bits = 0;
     }
+    Shape::publish();
     ptx::cta_sync();
   }
 

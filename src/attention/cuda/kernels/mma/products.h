@@ -2,6 +2,7 @@
 // before what is there is multiplied.
 #pragma once
 
+#include "attention/cuda/kernels/mma/logits.h"
 #include "attention/cuda/kernels/mma/states.h"
 
 namespace weft::attention::cuda::mma {
@@ -78,5 +79,29 @@ WEFT_INLINE void multiply_values(const Thread<Shape>& thread, int stage, int key
     }
   }
 }
+
+// Both, and the softmax between them.
+template <class Shape>
+class WarpProducts {
+ public:
+  WEFT_INLINE void keep_queries(const Thread<Shape>& thread) { queries_.keep(thread); }
+
+  // A tile of keys and values that are there, as many keys at a time as a warp has registers for.
+  WEFT_INLINE void multiply(const Rows<Shape>& rows, const Thread<Shape>& thread, int tile,
+                            States<Shape>& states) const {
+    const int stage = tile % Shape::kStages, begin = thread.warp_n() * Shape::kWarpKeys;
+    WEFT_NO_UNROLL
+    for (int key = begin; key < begin + Shape::kWarpKeys; key += Shape::kStepKeys) {
+      typename Shape::Scores scores = {};
+      queries_.multiply(thread, stage, key, scores);
+      Logits<Shape>(rows, thread, tile).make(key, scores);
+      if constexpr (Shape::F::kSoftmax) states.to_probabilities(scores, rows.scale() * tile::kLog2E);
+      multiply_values(thread, stage, key, scores, states);
+    }
+  }
+
+ private:
+  Queries<Shape> queries_;
+};
 
 }  // namespace weft::attention::cuda::mma

@@ -8,7 +8,7 @@ namespace weft::attention::cuda::mma {
 
 // Which rows of a tile this thread copies 16 bytes of, and which: rows `first`, first + kTogether, ... Rows that are 8
 // apart are permuted alike.
-template <int kThreads, int kColumns>
+template <int kThreads, int kColumns, class Tile>
 struct RowCopy {
   static constexpr int kChunks = kColumns / 8, kTogether = kThreads / kChunks;
   template <int kTileRows>
@@ -16,7 +16,7 @@ struct RowCopy {
   int chunk, first;
   ptx::SharedPlace place;
 
-  WEFT_INLINE RowCopy(const tile::SharedTile<kColumns>& to, int thread)
+  WEFT_INLINE RowCopy(const Tile& to, int thread)
       : chunk(thread % kChunks), first(thread / kChunks), place(ptx::shared_place(to.chunk(first, chunk))) {}
 
   template <int kTileRows>
@@ -27,9 +27,9 @@ struct RowCopy {
   WEFT_INLINE int row(int i) const { return first + i * kTogether; }
   // Of row(i), whose kDim elements lie at `from`. What it has too few of for products is zeros.
   template <int kDim>
-  WEFT_INLINE void copy(const tile::SharedTile<kColumns>& to, int i, const char* from) const {
+  WEFT_INLINE void copy(const Tile& to, int i, const char* from) const {
     const ptx::SharedPlace there =
-        kTogether % 8 == 0 ? place + i * kTogether * kColumns * 2 : ptx::shared_place(to.chunk(row(i), chunk));
+        kTogether % 8 == 0 ? place + i * kTogether * Tile::kRowBytes : ptx::shared_place(to.chunk(row(i), chunk));
     const bool has_chunk = kDim == kColumns || chunk < kDim / 8;
     ptx::cp_async_16(there, from + (has_chunk ? 16 * chunk : 0), has_chunk ? 16 : 0);
   }

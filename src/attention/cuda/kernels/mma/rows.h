@@ -55,21 +55,22 @@ struct Rows {
   WEFT_INLINE void load_queries(const Thread<Shape>& thread) const {
     if constexpr (Shape::H::query_transform) {
       WEFT_NO_UNROLL
-      for (int r = thread.warp; r < kRows; r += Shape::kWarps) {
+      for (int at = thread.warp; at < kRows; at += Shape::kWarps) {
         const auto store = [&](int i, float x) {
-          tile::store(reinterpret_cast<T*>(Shape::queries().chunk(r, i / 8)) + i % 8, x);
+          tile::store(reinterpret_cast<T*>(Shape::queries().chunk(at, i / 8)) + i % 8, x);
         };
-        load_query<typename Shape::S, F>(call, p, Shape::shared().rows[r], Shape::shared().scratch.vectors[thread.warp],
-                                         store);
+        load_query<typename Shape::S, F>(call, p, Shape::shared().rows[Shape::row_at(at)],
+                                         Shape::shared().scratch.vectors[thread.warp], store);
         for (int i = kDimQk + thread.lane; i < kPadQk; i += 32) store(i, 0.f);
       }
     } else {
-      using Copy = RowCopy<Shape::kThreads, kPadQk>;
+      using Copy = RowCopy<Shape::kThreads, kPadQk, typename Shape::Queries>;
       const Copy copy(Shape::queries(), thread.index);
       WEFT_UNROLL
       for (int i = 0; i < Copy::template kCopies<kRows>; ++i)
         if (copy.template has<kRows>(i))
-          copy.template copy<kDimQk>(Shape::queries(), i, query_of(call, Shape::shared().rows[copy.row(i)]));
+          copy.template copy<kDimQk>(Shape::queries(), i,
+                                     query_of(call, Shape::shared().rows[Shape::row_at(copy.row(i))]));
     }
   }
 };

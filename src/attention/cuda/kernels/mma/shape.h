@@ -1,12 +1,16 @@
-// A tile of the products of warps (mma.h): its sizes, what lies in shared memory, and where a thread stands in it.
+// A tile of the products of warps (mma.h) or of a warpgroup (wgmma.h): its sizes, what lies in shared memory, and where
+// a thread stands in it.
 //
 // It has 16 * kFragments rows for each of kWarpsM warps; kWarpsN warps share its keys, each with a softmax of its own,
-// and join their states at the end.
+// and join their states at the end. A warpgroup is four warps that share none: what it multiplies at once, 16 rows of
+// each, are the rows of one fragment.
 #pragma once
 
 #include "attention/cuda/kernels/merge.h"
 #include "attention/cuda/kernels/walk.h"
 #include "tile/cuda/fragment.h"
+#include "tile/cuda/ptx/proxy_fence.h"
+#include "tile/cuda/warpgroup.h"
 
 namespace weft::attention::cuda::mma {
 
@@ -22,12 +26,27 @@ struct alignas(16) Source<true> {
   int pos;
 };
 
+// How rows of 16-bit elements lie in shared memory for those who multiply them.
+template <bool kByWarpgroup, int kRows, int kColumns>
+struct TileOf {
+  using Type = tile::SharedTile<kColumns>;
+  static constexpr int kBytes = Type::bytes(kRows), kAlignment = 128;
+};
+#if WEFT_SM >= 90
+template <int kRows, int kColumns>
+struct TileOf<true, kRows, kColumns> {
+  using Type = tile::PanelTile<abi::in_wide_panels(kRows, kColumns)>;
+  static constexpr int kBytes = Type::bytes(), kAlignment = 1024;
+};
+#endif
+
 // S: the spec as constants (cuda/text.cpp), F: Functors, kIsAlone: the kernel has no other tiles.
-template <class S_, class F_, int kFragments_, int kWarpsM_, int kWarpsN_, int kKeys_, bool kIsAlone_>
+template <class S_, class F_, int kFragments_, int kWarpsM_, int kWarpsN_, int kKeys_, bool kIsAlone_,
+          bool kByWarpgroup_ = false>
 struct Shape {
   using S = S_;
   using F = F_;
-  static constexpr bool kIsAlone = kIsAlone_;
+  static constexpr bool kIsAlone = kIsAlone_, kByWarpgroup = kByWarpgroup_;
   using H = typename F::OfVariant;
   using T = typename S::Multiplied;
   static constexpr int kFragments = kFragments_, kWarpsN = kWarpsN_, kKeys = kKeys_;
@@ -52,25 +71,34 @@ struct Shape {
   // that all give the same bits.
   static constexpr bool kFitsAll = registers(kWarpKeys, false) <= 255 &&
                                    kWarpKeys / 16 * ((kPadQk > kPadVo ? kPadQk : kPadVo) / 16) <= kMostProducts;
-  static constexpr int kStepKeys = kWarpKeys <= 32 || kFitsAll ? kWarpKeys : 32;
+  static constexpr int kStepKeys = kByWarpgroup || kWarpKeys <= 32 || kFitsAll ? kWarpKeys : 32;
+  // Of the fragments whose scores there are at once.
+  static constexpr int kStepFragments = kByWarpgroup ? 1 : kFragments;
   // Beside tiles of more rows the compiler finds no registers for queries that all warps have, and keeps them in the
   // thread's stack.
   static constexpr bool kKeepsQueries =
       registers(kStepKeys, true) + (S::kBlockSparse ? kOfBlocks : 0) <= 255 && (kIsAlone || kWarpsN == 1);
-  using Keys = tile::SharedTile<kPadQk>;
-  using Values = tile::SharedTile<kPadVo>;
+  template <int kTileRows, int kColumns>
+  using TileOf = mma::TileOf<kByWarpgroup, kTileRows, kColumns>;
+  using QueryTile = TileOf<kRows, kPadQk>;
+  using KeyTile = TileOf<kKeys, kPadQk>;
+  using ValueTile = TileOf<kKeys, kPadVo>;
+  using Queries = typename QueryTile::Type;
+  using Keys = typename KeyTile::Type;
+  using Values = typename ValueTile::Type;
   using KeyRows = tile::FragmentRows<kPadQk>;
   using ValueRows = tile::FragmentRows<kPadVo>;
-  using Scores = float[kFragments][kStepKeys / 8][4];
+  using Scores = float[kStepFragments][kStepKeys / 8][4];
   // Threads find the tokens of the first kStages tiles together, so many each.
   static constexpr int kFirstTokens = (kStages * kKeys + kThreads - 1) / kThreads;
-  static constexpr int kStageBytes = Keys::bytes(kKeys) + Values::bytes(kKeys);
-  static constexpr int kTileBytes = Keys::bytes(kRows) + kStages * kStageBytes;
+  static constexpr int kStageBytes = KeyTile::kBytes + ValueTile::kBytes;
+  static constexpr int kTileBytes = QueryTile::kBytes + kStages * kStageBytes;
   static constexpr int kOutStride = kPadVo + 4, kOutBytes = kWarpsN * kRows * kOutStride * 4;
   // A warp has rows of its own, and writes them from where its queries were.
   static constexpr bool kStoresOwn = kWarpsN == 1 && !H::output_transform && kPadVo <= kPadQk;
   static_assert(kThreads == 32 * kWarps && kStepKeys % 16 == 0 && kKeys <= kThreads && kStages >= 2);
   static_assert(!H::value_transform && !S::kLatent && S::kScaling == Scaling::none);
+  static_assert(!kByWarpgroup || (kWarpsM_ == 4 && kWarpsN == 1));
 
   struct Shared {
     Scratch<S> scratch;
@@ -83,12 +111,24 @@ struct Shape {
     int not_finite[kWarps];
     Source<S::kBlockSparse> sources[kRing][kKeys];
     // Queries, then stages of keys and values; at last the outputs of each of kWarpsN warps.
-    alignas(128) u8 tiles[kTileBytes > kOutBytes ? kTileBytes : kOutBytes];
+    alignas(QueryTile::kAlignment) u8 tiles[kTileBytes > kOutBytes ? kTileBytes : kOutBytes];
   };
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
-  WEFT_INLINE static Keys queries() { return {shared().tiles}; }
-  WEFT_INLINE static Keys keys_of(int stage) { return {shared().tiles + Keys::bytes(kRows) + stage * kStageBytes}; }
-  WEFT_INLINE static Values values_of(int stage) { return {keys_of(stage).data + Keys::bytes(kKeys)}; }
+  WEFT_INLINE static Queries queries() { return {shared().tiles}; }
+  WEFT_INLINE static Keys keys_of(int stage) { return {shared().tiles + QueryTile::kBytes + stage * kStageBytes}; }
+  WEFT_INLINE static Values values_of(int stage) { return {keys_of(stage).data + KeyTile::kBytes}; }
+  // Which row lies at row `at` of the queries' tile: a warp has rows that follow each other, and a fragment some of
+  // every warp.
+  WEFT_INLINE static int row_at(int at) {
+    if constexpr (!kByWarpgroup || kFragments == 1) return at;
+    return at % 64 / 16 * (16 * kFragments) + at / 64 * 16 + at % 16;
+  }
+  // Before the barrier behind which what this thread stored, or copied, is multiplied.
+  WEFT_INLINE static void publish() {
+#if WEFT_SM >= 90
+    if constexpr (kByWarpgroup) ptx::fence_async_shared();
+#endif
+  }
   WEFT_INLINE static float* out() { return reinterpret_cast<float*>(shared().tiles); }
 };
 

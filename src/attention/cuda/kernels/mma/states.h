@@ -7,7 +7,7 @@ namespace weft::attention::cuda::mma {
 
 template <class Shape>
 struct States {
-  static constexpr int kFragments = Shape::kFragments, kColumns = Shape::kPadVo / 8;
+  static constexpr int kFragments = Shape::kFragments, kStep = Shape::kStepFragments, kColumns = Shape::kPadVo / 8;
   tile::RowState rows[kFragments];
   float o[kFragments][kColumns][4];
 
@@ -21,16 +21,18 @@ struct States {
     }
   }
 
-  // Scores become probabilities, and o relative to the new maximum. Most tiles leave the maxima as they are.
-  WEFT_INLINE void to_probabilities(typename Shape::Scores& scores, float to_log2) {
-    float shrink[kFragments][2];
-    if (tile::follow_maxima(rows, scores, to_log2, shrink)) {
+  // Scores of fragments from `fragment` on become probabilities, and o relative to the new maximum. Most tiles leave the
+  // maxima as they are.
+  WEFT_INLINE void to_probabilities(typename Shape::Scores& scores, float to_log2, int fragment = 0) {
+    float shrink[kStep][2];
+    auto& own = reinterpret_cast<tile::RowState(&)[kStep]>(rows[fragment]);
+    if (tile::follow_maxima(own, scores, to_log2, shrink)) {
       WEFT_UNROLL
-      for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+      for (int m = 0; m < kStep; ++m) WEFT_UNROLL
       for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
-      for (int e = 0; e < 4; ++e) o[m][f][e] *= shrink[m][e / 2];
+      for (int e = 0; e < 4; ++e) o[fragment + m][f][e] *= shrink[m][e / 2];
     }
-    tile::exponentiate(rows, scores, to_log2);
+    tile::exponentiate(own, scores, to_log2);
   }
 
   // By the warp: whether some element of o is NaN or Inf.
