@@ -8,7 +8,7 @@ namespace {
 
 // The fastest first; the last one computes everything.
 std::span<const Family* const> families() {
-  static const Family* const all[] = {&mma_family(), &plain_family()};
+  static const Family* const all[] = {&wgmma_family(), &mma_family(), &plain_family()};
   return all;
 }
 

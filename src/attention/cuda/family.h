@@ -49,6 +49,7 @@ class Family {
 
 const Family& plain_family();
 const Family& mma_family();
+const Family& wgmma_family();
 
 // The first that multiplies the spec in the type that it wants; where it names none, the fastest.
 const Family& family_of(const AttentionSpec& spec, const Architecture& architecture);

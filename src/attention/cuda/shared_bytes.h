@@ -30,14 +30,26 @@ inline int plain_shared_bytes(const AttentionSpec& spec, const PlainTile& tile) 
          kHullBytes + kAlignment;
 }
 
-// mma::Shape::Shared: four warps share the rows where these are 16, else each has its own.
-inline int mma_shared_bytes(const AttentionSpec& spec, int rows, int keys, int stages) {
-  constexpr int kWarps = 4;
-  const int sharing = rows == 16 ? kWarps : 1, source = spec.kv_form == KvForm::block_sparse ? 32 : 16;
+// mma::Shape::Shared, before the tiles and these: four warps share the rows where these are 16, else each has its own.
+inline constexpr int kMmaWarps = 4;
+inline int bytes_beside_tiles(const AttentionSpec& spec, int rows, int keys, int stages) {
+  const int sharing = rows == 16 ? kMmaWarps : 1, source = spec.kv_form == KvForm::block_sparse ? 32 : 16;
+  return scratch_bytes(spec, 32 * kMmaWarps) + rows * (kFusedRowBytes + 4 + 8 * sharing) + kHullBytes + kWalkBytes +
+         4 * kMmaWarps + (stages + 1) * keys * source;
+}
+inline int bytes_of_tiles(const AttentionSpec& spec, int rows, int keys, int stages) {
+  const int sharing = rows == 16 ? kMmaWarps : 1;
   const int qk = (spec.head_dim_qk + 15) / 16 * 16, vo = (spec.head_dim_vo + 15) / 16 * 16;
-  const int tiles = 2 * rows * qk + stages * 2 * keys * (qk + vo), out = sharing * rows * (vo + 4) * 4;
-  return scratch_bytes(spec, 32 * kWarps) + rows * (kFusedRowBytes + 4 + 8 * sharing) + kHullBytes + kWalkBytes +
-         4 * kWarps + (stages + 1) * keys * source + std::max(tiles, out) + 2 * kAlignment;
+  return std::max(2 * rows * qk + stages * 2 * keys * (qk + vo), sharing * rows * (vo + 4) * 4);
+}
+inline int mma_shared_bytes(const AttentionSpec& spec, int rows, int keys, int stages) {
+  return bytes_beside_tiles(spec, rows, keys, stages) + bytes_of_tiles(spec, rows, keys, stages) + 2 * kAlignment;
+}
+// Of a warpgroup tiles begin, and the whole ends, at a multiple of a kilobyte.
+inline int wgmma_shared_bytes(const AttentionSpec& spec, int rows, int keys, int stages) {
+  const auto in_kilobytes = [](int bytes) { return (bytes + 1023) / 1024 * 1024; };
+  return in_kilobytes(in_kilobytes(bytes_beside_tiles(spec, rows, keys, stages) + kAlignment) +
+                      bytes_of_tiles(spec, rows, keys, stages));
 }
 
 }  // namespace weft::attention::cuda

@@ -41,7 +41,7 @@ class CudaKernelText : public ::testing::Test {
 
 KernelText text_of(const AttentionSpec& spec, std::string_view architecture, std::string_view form) {
   const Architecture& found = find_architecture(architecture);
-  for (const Family* family : {&mma_family(), &plain_family()}) {
+  for (const Family* family : {&wgmma_family(), &mma_family(), &plain_family()}) {
     if (!family->ability(spec, found).type) continue;
     for (const Form& of_spec : family->forms(spec, found))
       if (of_spec.name == form) return attend_text(spec, found, of_spec);
@@ -59,6 +59,10 @@ struct Row {
 };
 AttentionSpec halves(DType type, int dim, Mask mask = Mask::none) {
   return {.q_dtype = type, .kv_dtype = type, .o_dtype = type, .head_dim_qk = dim, .head_dim_vo = dim, .mask = mask};
+}
+AttentionSpec soft_capped(AttentionSpec spec) {
+  spec.variant = variants::logits_soft_cap();
+  return spec;
 }
 const Row kRows[] = {
     {"fp32 hd64", {.head_dim_qk = 64, .head_dim_vo = 64, .mask = Mask::causal}, {"sm_75", "sm_80", "sm_90a"}},
@@ -84,6 +88,11 @@ const Row kRows[] = {
     {"bf16 hd160 all tiles", halves(DType::bf16, 160), {"sm_90a"}, "all_tiles"},
     {"bf16 hd192 all tiles", halves(DType::bf16, 192), {"sm_90a"}, "all_tiles"},
     {"fp16 hd64 all tiles", halves(DType::fp16, 64, Mask::custom), {"sm_75", "sm_90a"}, "all_tiles"},
+    {"bf16 hd64 warpgroup tiles", halves(DType::bf16, 64), {"sm_90a"}, "warpgroup_tiles"},
+    {"bf16 hd128 warpgroup tiles", halves(DType::bf16, 128, Mask::causal), {"sm_90a"}, "warpgroup_tiles"},
+    {"bf16 hd192 warpgroup tiles", halves(DType::bf16, 192), {"sm_90a"}, "warpgroup_tiles"},
+    {"bf16 hd256 warpgroup tiles", halves(DType::bf16, 256), {"sm_90a"}, "warpgroup_tiles"},
+    {"fp16 hd128 soft cap warpgroup tiles", soft_capped(halves(DType::fp16, 128)), {"sm_90a"}, "warpgroup_tiles"},
 };
 
 class CudaKernelTextFor : public CudaKernelText, public ::testing::WithParamInterface<std::string_view> {};
