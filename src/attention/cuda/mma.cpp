@@ -4,25 +4,37 @@
 
 #include <algorithm>
 
-#include "attention/cuda/shared_bytes.h"
+#include "attention/cuda/kernels/shared.h"
 #include "attention/variant/text.h"
 
 namespace weft::attention::cuda {
+
+int products_bytes(const AttentionSpec& spec, int rows, int keys, int stages, bool by_warpgroup) {
+  return products_shared_bytes({.dim_qk = spec.head_dim_qk,
+                                .dim_vo = spec.head_dim_vo,
+                                .threads = kMmaThreads,
+                                .rows = rows,
+                                .keys = keys,
+                                .stages = stages,
+                                .is_block_sparse = spec.kv_form == KvForm::block_sparse,
+                                .by_warpgroup = by_warpgroup});
+}
+
 namespace {
 
-constexpr int kMmaThreads = 128, kSmall = 16;
+constexpr int kSmall = 16;
 // Fewer keys than the small tiles', which four warps share, can have.
 constexpr int kKeys = 64, kFewKeys = 32;
 
 bool fits(const AttentionSpec& spec, int rows, int stages, int bytes, int keys = kKeys) {
-  return mma_shared_bytes(spec, rows, keys, stages) <= bytes;
+  return products_bytes(spec, rows, keys, stages) <= bytes;
 }
 
 int bytes_of(const AttentionSpec& spec, const MmaTiles& tiles, bool small) {
   const int stages = small ? tiles.stages_of_small : tiles.stages;
-  int bytes = mma_shared_bytes(spec, kSmall, tiles.keys_of_small, stages);
+  int bytes = products_bytes(spec, kSmall, tiles.keys_of_small, stages);
   for (int rows = 64; !small && rows <= tiles.most_rows; rows *= 2)
-    bytes = std::max(bytes, mma_shared_bytes(spec, rows, tiles.keys, stages));
+    bytes = std::max(bytes, products_bytes(spec, rows, tiles.keys, stages));
   return bytes;
 }
 

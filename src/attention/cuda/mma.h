@@ -12,4 +12,8 @@ struct MmaTiles {
 // Of a spec that the family computes.
 MmaTiles mma_tiles(const AttentionSpec& spec, const Architecture& architecture);
 
+inline constexpr int kMmaThreads = 128;
+// Shared memory of a CTA with tiles of so many rows, and so many stages of keys.
+int products_bytes(const AttentionSpec& spec, int rows, int keys, int stages, bool by_warpgroup = false);
+
 }  // namespace weft::attention::cuda

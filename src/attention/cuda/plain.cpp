@@ -4,14 +4,18 @@
 #include <algorithm>
 
 #include "attention/cuda/family.h"
-#include "attention/cuda/shared_bytes.h"
+#include "attention/cuda/kernels/shared.h"
 
 namespace weft::attention::cuda {
 namespace {
 
-PlainTile plain_tile(const AttentionSpec& spec) {
+// Fused rows and keys of a tile.
+TileSizes plain_tile(const AttentionSpec& spec) {
   const int most = std::max(spec.head_dim_qk, spec.head_dim_vo);
-  return {.rows = most <= 256 ? 16 : 8, .keys = most <= 128 ? 32 : most <= 256 ? 16 : 8, .threads = 128};
+  TileSizes tile = {};
+  tile.dim_qk = spec.head_dim_qk, tile.dim_vo = spec.head_dim_vo, tile.threads = 128;
+  tile.rows = most <= 256 ? 16 : 8, tile.keys = most <= 128 ? 32 : most <= 256 ? 16 : 8;
+  return tile;
 }
 
 class PlainFamily : public Family {
@@ -20,8 +24,8 @@ class PlainFamily : public Family {
   Ability ability(const AttentionSpec&, const Architecture&) const override { return {DType::fp32, {}}; }
 
   std::vector<Form> forms(const AttentionSpec& spec, const Architecture& architecture) const override {
-    const PlainTile tile = plain_tile(spec);
-    const int shared_bytes = plain_shared_bytes(spec, tile);
+    const TileSizes tile = plain_tile(spec);
+    const int shared_bytes = plain_shared_bytes(tile);
     return {{.name = "plain",
              .tile_kinds = kAllTileKinds,
              .takes_any_stride = true,

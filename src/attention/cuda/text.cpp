@@ -65,7 +65,7 @@ struct Spec {{
 {}}};
 using Variant = Functors<::leaf::P, {}, {}>;
 using Path = {};
-static_assert(Path::kSharedBytes <= {}, "cuda/shared_bytes.h gives the CTA too little");
+static_assert(Path::kSharedBytes <= {}, "the form gives the CTA too little");
 }}  // namespace weft::attention::cuda
 )",
       element_type(spec.q_dtype), element_type(spec.kv_dtype), element_type(spec.o_dtype), spec.head_dim_qk,

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "attention/cuda/mma.h"
-#include "attention/cuda/shared_bytes.h"
 
 namespace weft::attention::cuda {
 namespace {
@@ -12,10 +11,10 @@ namespace {
 Form form_of_warpgroups(const AttentionSpec& spec, const Architecture& architecture) {
   const MmaTiles tiles = mma_tiles(spec, architecture);
   std::string type = fmt::format("Mma<Spec, Variant, 1, 1, 4, {}, false>", tiles.keys_of_small);
-  int shared_bytes = mma_shared_bytes(spec, 16, tiles.keys_of_small, tiles.stages);
+  int shared_bytes = products_bytes(spec, 16, tiles.keys_of_small, tiles.stages);
   for (int rows = 64; rows <= tiles.most_rows; rows *= 2) {
     type += fmt::format(", Wgmma<Spec, Variant, {}, {}>", rows / 64, tiles.keys);
-    shared_bytes = std::max(shared_bytes, wgmma_shared_bytes(spec, rows, tiles.keys, tiles.stages));
+    shared_bytes = std::max(shared_bytes, products_bytes(spec, rows, tiles.keys, tiles.stages, true));
   }
   return {.name = "warpgroup_tiles",
           .tile_kinds = kAllTileKinds,

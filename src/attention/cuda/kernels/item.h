@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/cuda/kernels/args.h"
+#include "attention/cuda/kernels/shared.h"
 #include "tile/cuda/ptx/math.h"
 #include "tile/cuda/ptx/shuffle.h"
 #include "tile/cuda/ptx/thread.h"
@@ -11,14 +12,6 @@ namespace weft::attention::cuda {
 // A copy of the plan's header, at the beginning of the CTA's shared memory; sections lie in the workspace, from
 // call.plan on.
 WEFT_INLINE const PlanHeader& header() { return *reinterpret_cast<const PlanHeader*>(ptx::shared_memory()); }
-
-// The positions that a query token sees: [lower[0], upper[0]) and [lower[1], upper[1]); an empty one is [0, 0).
-struct Visible {
-  int lower[2], upper[2];
-  WEFT_INLINE bool holds(int pos) const {
-    return (pos >= lower[0] && pos < upper[0]) || (pos >= lower[1] && pos < upper[1]);
-  }
-};
 
 WEFT_INLINE int clamped(i64 value, int high) { return static_cast<int>(value < 0 ? 0 : value > high ? high : value); }
 
@@ -49,16 +42,6 @@ WEFT_INLINE Visible visible_to(const PlanHeader& plan, int q_pos, int kv_len) {
   }
   return visible;
 }
-
-// One fused row: a query token and a query head.
-struct FusedRow {
-  int q_row, request, idx, pos;
-  int head;  // query head
-  int kv_head;
-  int qo_len, kv_len;
-  int of_block;  // its place among the rows of its page list, which is its row of the bits of blocks
-  Visible visible;
-};
 
 // A query token of an item, counted from its first one. Of rows that lie together only the position is read, by the
 // length.
@@ -99,18 +82,7 @@ WEFT_INLINE void for_row_tiles(const Call& call, const ItemRecord& item, const W
     work(kv_head, first, num_rows - first < kRows ? num_rows - first : kRows);
 }
 
-// What the rows of a tile see together, by intervals: a key that one of them sees lies in [low, high) of either
-// interval, and every row sees all of [all_low, all_high).
-struct VisibleRange {
-  int low[2], high[2], all_low[2], all_high[2];
-  WEFT_INLINE bool touches(int begin, int end) const {
-    return (low[0] < end && high[0] > begin) || (low[1] < end && high[1] > begin);
-  }
-  WEFT_INLINE bool is_seen_by_all(int begin, int end) const {
-    return (all_low[0] <= begin && end <= all_high[0]) || (all_low[1] <= begin && end <= all_high[1]);
-  }
-};
-// Of n rows, by one warp.
+// What n rows see together, by one warp.
 WEFT_INLINE VisibleRange hull_of(const FusedRow* rows, int n) {
   VisibleRange visible;
   WEFT_UNROLL
@@ -161,30 +133,30 @@ WEFT_INLINE const char* row_of(const TokensView& view, const Place& place, int h
 
 // The same for the tokens of one item, with all that they have in common known; a division is a multiplication.
 template <class S>
-class Tokens {
+class Tokens : private TokensOfItem {
  public:
   WEFT_INLINE Tokens(const Call& call, const ItemRecord& item) {
     if constexpr (S::kPaged) {
-      pages_ = section<int>(call.plan, header().page_indices) + item.first;
-      last_page_ = item.num_page_ids - 1;
-      page_size_ = S::kPageSize > 0 ? S::kPageSize : call.token_page_size;
-      reciprocal_ = 0xffffffffu / static_cast<u32>(page_size_);
+      ids = section<int>(call.plan, header().page_indices) + item.first;
+      last_id = item.num_page_ids - 1;
+      tokens_a_page = S::kPageSize > 0 ? S::kPageSize : call.token_page_size;
+      reciprocal = 0xffffffffu / static_cast<u32>(tokens_a_page);
     } else {
       const Place place = place_of(call, item, 0);
-      page_ = place.page;
-      slot_ = place.slot;
+      first_page = place.page;
+      first_slot = place.slot;
     }
   }
   // The id of token t's page.
   WEFT_INLINE int page(int t) const {
-    if constexpr (S::kPaged) return pages_[index_of_page(t)];
+    if constexpr (S::kPaged) return ids[index_of_page(t)];
     return 0;
   }
   // The same before the item's end is known: of a token behind the list any of its pages.
   WEFT_INLINE int page_if_listed(int t) const {
     if constexpr (S::kPaged) {
       const int page = index_of_page(t);
-      return last_page_ < 0 ? 0 : pages_[page < last_page_ ? page : last_page_];
+      return last_id < 0 ? 0 : ids[page < last_id ? page : last_id];
     }
     return 0;
   }
@@ -195,24 +167,19 @@ class Tokens {
       const int slot = t - index_of_page(t) * page_size();
       return data + page * view.page_stride + slot * view.token_stride;
     }
-    return data + page_ * view.page_stride + (slot_ + t) * view.token_stride;
+    return data + first_page * view.page_stride + (first_slot + t) * view.token_stride;
   }
 
  private:
-  WEFT_INLINE int page_size() const { return S::kPageSize > 0 ? S::kPageSize : page_size_; }
+  WEFT_INLINE int page_size() const { return S::kPageSize > 0 ? S::kPageSize : tokens_a_page; }
   // t / page_size(), exactly: the first quotient is at most one too small (as weft::div_const).
   WEFT_INLINE int index_of_page(int t) const {
     const u32 n = static_cast<u32>(t);
     if constexpr (S::kPageSize > 0) return static_cast<int>(n / S::kPageSize);
-    const u32 size = static_cast<u32>(page_size_);
-    const u32 quotient = static_cast<u32>(static_cast<u64>(n) * reciprocal_ >> 32);
+    const u32 size = static_cast<u32>(tokens_a_page);
+    const u32 quotient = static_cast<u32>(static_cast<u64>(n) * reciprocal >> 32);
     return static_cast<int>(quotient + (n - quotient * size >= size ? 1 : 0));
   }
-
-  const int* pages_;
-  int page_size_, last_page_;
-  u32 reciprocal_;
-  i64 page_, slot_;
 };
 
 // The position of token t of an item's list.

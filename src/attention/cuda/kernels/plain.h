@@ -30,12 +30,7 @@ class Plain {
   struct alignas(16) Four {
     float x[4];
   };
-  struct Token {
-    const char *k, *v, *rope;
-    float k_scale, v_scale;
-    int pos;
-    i64 bits;
-  };
+  using Token = PlainToken;
 
  public:
   // What lies in the CTA's shared memory.
@@ -52,6 +47,9 @@ class Plain {
   };
 
   static constexpr int kSharedBytes = sizeof(Shared);
+  static_assert(
+      kSharedBytes ==
+      plain_shared_bytes({.dim_qk = kDimQk, .dim_vo = kDimVo, .threads = kThreads, .rows = kRows, .keys = kKeys}));
 
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
 

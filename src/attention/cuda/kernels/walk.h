@@ -7,15 +7,12 @@ namespace weft::attention::cuda {
 
 // Tile i of kTileKeys begins at token at(i) of the page list; tokens from `end` on are none of the item's.
 template <int kTileKeys>
-struct Walk {
-  int begin, end, num_tiles;
-  int gap_tile, gap;  // from this tile on they lie so many tokens further: between two intervals nobody sees a key
-
+struct Walk : WalkOfTiles {
   WEFT_INLINE int at(int tile) const { return begin + tile * kTileKeys + (tile >= gap_tile ? gap : 0); }
 
   // All of [kv_begin, kv_end).
   WEFT_INLINE static Walk over(int kv_begin, int kv_end) {
-    return {kv_begin, kv_end, kv_end > kv_begin ? tiles_to(kv_end - kv_begin) : 0, 0, 0};
+    return {{kv_begin, kv_end, kv_end > kv_begin ? tiles_to(kv_end - kv_begin) : 0, 0, 0}};
   }
   // What rows see of it; `first_pos`: the position of token 0.
   WEFT_INLINE static Walk over_seen(const VisibleRange& visible, int first_pos, int kv_begin, int kv_end) {
@@ -39,7 +36,7 @@ struct Walk {
     const int gap_begin = tiles_to(high_a), gap_end = low_b < high_b ? low_b / kTileKeys : 0;
     const int gap = gap_end > gap_begin ? gap_end - gap_begin : 0;
     const int num_tiles = low_a < high_a ? tiles_to(end) - first - gap : 0;
-    return {kv_begin + first * kTileKeys, kv_begin + end, num_tiles, gap_begin - first, gap * kTileKeys};
+    return {{kv_begin + first * kTileKeys, kv_begin + end, num_tiles, gap_begin - first, gap * kTileKeys}};
   }
 
  private:

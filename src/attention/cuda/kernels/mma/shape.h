@@ -14,18 +14,6 @@
 
 namespace weft::attention::cuda::mma {
 
-// Where a token's key and value lie; of blocks also its position, and the bits that say which rows see it.
-template <bool kBlockSparse>
-struct alignas(16) Source {
-  const char *k, *v;
-};
-template <>
-struct alignas(16) Source<true> {
-  const char *k, *v;
-  i64 bits;
-  int pos;
-};
-
 // How rows of 16-bit elements lie in shared memory for those who multiply them.
 template <bool kByWarpgroup, int kRows, int kColumns>
 struct TileOf {
@@ -72,7 +60,7 @@ struct Shape {
   static constexpr bool kFitsAll = registers(kWarpKeys, false) <= 255 &&
                                    kWarpKeys / 16 * ((kPadQk > kPadVo ? kPadQk : kPadVo) / 16) <= kMostProducts;
   static constexpr int kStepKeys = kByWarpgroup || kWarpKeys <= 32 || kFitsAll ? kWarpKeys : 32;
-  // Of the fragments whose scores there are at once.
+  // Fragments whose scores become probabilities at once.
   static constexpr int kStepFragments = kByWarpgroup ? 1 : kFragments;
   // Beside tiles of more rows the compiler finds no registers for queries that all warps have, and keeps them in the
   // thread's stack.
@@ -113,6 +101,14 @@ struct Shape {
     // Queries, then stages of keys and values; at last the outputs of each of kWarpsN warps.
     alignas(QueryTile::kAlignment) u8 tiles[kTileBytes > kOutBytes ? kTileBytes : kOutBytes];
   };
+  static_assert(sizeof(Shared) == products_shared_bytes({.dim_qk = kDimQk,
+                                                         .dim_vo = kDimVo,
+                                                         .threads = kThreads,
+                                                         .rows = kRows,
+                                                         .keys = kKeys,
+                                                         .stages = kStages,
+                                                         .is_block_sparse = S::kBlockSparse,
+                                                         .by_warpgroup = kByWarpgroup}));
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
   WEFT_INLINE static Queries queries() { return {shared().tiles}; }
   WEFT_INLINE static Keys keys_of(int stage) { return {shared().tiles + QueryTile::kBytes + stage * kStageBytes}; }

@@ -1,0 +1,142 @@
+// What lies in a CTA's shared memory, and how much that is: for host and kernel alike. A kernel holds the size of its
+// struct against what is said here.
+#pragma once
+
+#include "attention/abi.h"
+
+namespace weft::attention::cuda {
+
+// The positions that a query token sees: [lower[0], upper[0]) and [lower[1], upper[1]); an empty one is [0, 0).
+struct Visible {
+  int lower[2], upper[2];
+  constexpr bool holds(int pos) const {
+    return (pos >= lower[0] && pos < upper[0]) || (pos >= lower[1] && pos < upper[1]);
+  }
+};
+
+// One fused row: a query token and a query head.
+struct FusedRow {
+  int q_row, request, idx, pos;
+  int head;  // query head
+  int kv_head;
+  int qo_len, kv_len;
+  int of_block;  // its place among the rows of its page list, which is its row of the bits of blocks
+  Visible visible;
+};
+
+// What the rows of a tile see together, by intervals: a key that one of them sees lies in [low, high) of either
+// interval, and every row sees all of [all_low, all_high).
+struct VisibleRange {
+  int low[2], high[2], all_low[2], all_high[2];
+  constexpr bool touches(int begin, int end) const {
+    return (low[0] < end && high[0] > begin) || (low[1] < end && high[1] > begin);
+  }
+  constexpr bool is_seen_by_all(int begin, int end) const {
+    return (all_low[0] <= begin && end <= all_high[0]) || (all_low[1] <= begin && end <= all_high[1]);
+  }
+};
+
+// Which tiles of an item's keys are multiplied (walk.h).
+struct WalkOfTiles {
+  int begin, end, num_tiles;
+  int gap_tile, gap;  // from this tile on they lie so many tokens further: between two intervals nobody sees a key
+};
+
+// Where an item's tokens lie (Tokens in item.h).
+struct TokensOfItem {
+  const int* ids;  // of pages
+  int tokens_a_page, last_id;
+  unsigned reciprocal;               // of tokens_a_page
+  long long first_page, first_slot;  // without page ids: of token 0
+};
+
+// Where a token's key and value lie; of blocks also its position, and the bits that say which rows see it.
+template <bool kBlockSparse>
+struct alignas(16) Source {
+  const char *k, *v;
+};
+template <>
+struct alignas(16) Source<true> {
+  const char *k, *v;
+  long long bits;
+  int pos;
+};
+
+// A token of the plain family's tile.
+struct PlainToken {
+  const char *k, *v, *rope;
+  float k_scale, v_scale;
+  int pos;
+  long long bits;
+};
+
+// Bytes of members that follow each other as those of a struct do.
+class MemberBytes {
+ public:
+  template <class T>
+  constexpr MemberBytes& add(int count = 1, int alignment = alignof(T)) {
+    alignment_ = alignment > alignment_ ? alignment : alignment_;
+    bytes_ = up(bytes_, alignment) + count * static_cast<int>(sizeof(T));
+    return *this;
+  }
+  // Of the struct.
+  constexpr int total() const { return up(bytes_, alignment_); }
+
+ private:
+  static constexpr int up(int bytes, int to) { return (bytes + to - 1) / to * to; }
+  int bytes_ = 0, alignment_ = 1;
+};
+
+// A tile of rows and keys of a kernel.
+struct TileSizes {
+  int dim_qk, dim_vo, threads, rows, keys;
+  int stages;  // from here on of products alone
+  bool is_block_sparse, by_warpgroup;
+
+  constexpr int most_dim() const { return dim_qk > dim_vo ? dim_qk : dim_vo; }
+};
+
+// Scratch, with which each struct begins (merge.h).
+constexpr MemberBytes& add_scratch(MemberBytes& to, const TileSizes& of) {
+  return to.add<PlanHeader>(1, 16)
+      .add<ItemRecord>(2)
+      .add<float>(of.threads / 32 * of.most_dim(), 16)
+      .add<int>((of.threads + 3) / 4 * 4);
+}
+
+// Plain::Shared.
+constexpr int plain_shared_bytes(const TileSizes& of) {
+  MemberBytes bytes;
+  return add_scratch(bytes, of)
+      .add<float>(of.rows * of.dim_qk, 16)
+      .add<float>(of.keys * (of.most_dim() + 4), 16)
+      .add<float>(of.keys * (of.rows + 4), 16)
+      .add<float>(4 * of.rows)
+      .add<FusedRow>(of.rows)
+      .add<VisibleRange>()
+      .add<PlainToken>(of.keys)
+      .total();
+}
+
+// mma::Shape::Shared: four warps share the rows where these are 16, else each has its own.
+constexpr int products_shared_bytes(const TileSizes& of) {
+  const int warps = of.threads / 32, sharing = of.rows == 16 ? warps : 1;
+  const int qk = (of.dim_qk + 15) / 16 * 16, vo = (of.dim_vo + 15) / 16 * 16;
+  const int tiles = 2 * (of.rows * qk + of.stages * of.keys * (qk + vo)), out = 4 * sharing * of.rows * (vo + 4);
+  const int sources = (of.stages + 1) * of.keys;
+  MemberBytes bytes;
+  add_scratch(bytes, of)
+      .add<FusedRow>(of.rows)
+      .add<VisibleRange>()
+      .add<WalkOfTiles>()
+      .add<TokensOfItem>()
+      .add<float>((1 + 2 * sharing) * of.rows)
+      .add<int>(warps);
+  if (of.is_block_sparse)
+    bytes.add<Source<true>>(sources);
+  else
+    bytes.add<Source<false>>(sources);
+  return bytes.add<unsigned char>(tiles > out ? tiles : out, of.by_warpgroup ? 1024 : 128).total();
+}
+
+}  // namespace weft::attention::cuda
