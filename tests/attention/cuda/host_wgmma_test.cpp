@@ -182,24 +182,32 @@ TEST(HostMachineWarpgroup, KeepsAValueThatIsNoNumberToTheRowsThatSeeIt) {
 struct BrokenProducts {
   const char* name;
   simt::Breakage what;  // in attention/cuda/kernels
+  int dim_vo;           // another one each, as kernels are remembered; up to 96 all scores are there at once
   const char* says;     // of the fault; empty: the output is wrong
 };
 const BrokenProducts kBrokenProducts[] = {
     {"NoFenceBeforeProducts",
      {"mma/shape.h", "if constexpr (kByWarpgroup) ptx::fence_async_shared();", ";"},
+     16,
      "no fence_async_shared()"},
-    {"ScoresReadBeforeTheirWait", {"wgmma.h", "        ptx::wgmma_wait<0>(s);\n", "        ;\n"}, "wait"},
+    {"ScoresReadBeforeTheirWait", {"wgmma.h", "        ptx::wgmma_wait<0>(s);\n", "        ;\n"}, 104, "wait"},
+    {"AllScoresReadBeforeTheirWait", {"wgmma.h", "        ptx::wgmma_wait<1>(s);", "        ;"}, 24, "wait"},
     {"OutputsReadBeforeTheirWait",
-     {"wgmma.h", "    ptx::wgmma_wait<0>(outputs(states, kFragments - 1), p[kFragments - 1]);\n", ""},
+     {"wgmma.h", "ptx::wgmma_wait<0>(outputs(states, kFragments - 1), p[kFragments - 1]);", ";"},
+     112,
      "wait"},
-    {"QueriesOfAnotherWarp", {"mma/shape.h", "kFragments == 1) return at;", "true) return at;"}, ""},
-    {"ValuesOfOtherKeys", {"wgmma.h", "values.columns(k, 0)", "values.columns(0, 0)"}, ""},
+    {"AllOutputsReadBeforeTheirWait",
+     {"wgmma.h", "ptx::wgmma_wait<0>(outputs(states, 0), p[0], outputs(states, 1), p[1]);", ";"},
+     32,
+     "wait"},
+    {"QueriesOfAnotherWarp", {"mma/shape.h", "kFragments == 1) return at;", "true) return at;"}, 40, ""},
+    {"ValuesOfOtherKeys", {"wgmma.h", "values.columns(k, 0)", "values.columns(0, 0)"}, 48, ""},
 };
 class BrokenWarpgroups : public ::testing::TestWithParam<const BrokenProducts*> {};
 
 TEST_P(BrokenWarpgroups, AreFound) {
   const BrokenProducts& broken = *GetParam();
-  Case c = case_of(DType::bf16, 24, 16 + 8 * static_cast<int>(&broken - kBrokenProducts));  // kernels are remembered
+  Case c = case_of(DType::bf16, 24, broken.dim_vo);
   c.mask = Mask::none;
   Problem problem(c);
   problem.reference();

@@ -62,6 +62,8 @@ struct Shape {
   static constexpr int kStepKeys = kByWarpgroup || kWarpKeys <= 32 || kFitsAll ? kWarpKeys : 32;
   // Fragments whose scores become probabilities at once.
   static constexpr int kStepFragments = kByWarpgroup ? 1 : kFragments;
+  // Of a warpgroup, whether there are registers for the scores of both fragments.
+  static constexpr bool kHasAllScores = kByWarpgroup && kFragments == 2 && registers(kKeys, false) <= 255;
   // Beside tiles of more rows the compiler finds no registers for queries that all warps have, and keeps them in the
   // thread's stack.
   static constexpr bool kKeepsQueries =
