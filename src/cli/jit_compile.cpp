@@ -73,6 +73,14 @@ void compile(const Options& options, const Context& context) {
                 built.key.substr(0, 16), request.name, kernel.registers, kernel.stack_bytes,
                 kernel.static_shared_bytes + text.shared_bytes, to_string(built.origin));
   }
+  if (context.json) return;
+  const attention::cuda::Family& family = attention::cuda::family_of(spec, architecture);
+  print_out("by {}", family.name());
+  for (const attention::cuda::Family* faster : attention::cuda::families()) {
+    if (faster == &family) break;
+    print_out("; not by {}: {}", faster->name(), faster->ability(spec, architecture).why_not);
+  }
+  print_out("\n");
 }
 
 }  // namespace

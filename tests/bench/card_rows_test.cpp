@@ -56,8 +56,10 @@ TEST_F(CardRows, OfPlansSayWhatHostAndCardTake) {
 
 TEST_F(CardRows, OfKernelsSayWhereTheyComeFrom) {
   measure_jit(options_, rows_);
-  for (const char* way : {"small_tiles: cold, first of the process", "small_tiles: cold, next",
-                          "small_tiles: from disk", ", all_tiles: cold, next", ", all_tiles: from disk"})
+  const std::string larger = rows_.of(", warpgroup_tiles: cold, next").empty() ? ", all_tiles" : ", warpgroup_tiles";
+  for (const std::string& way :
+       {std::string("small_tiles: cold, first of the process"), std::string("small_tiles: cold, next"),
+        std::string("small_tiles: from disk"), larger + ": cold, next", larger + ": from disk"})
     EXPECT_EQ(rows_.of(way), List{"time ms"}) << way;
   EXPECT_EQ(rows_.of("from memory, by spec"), List{"time ms"});
 }

@@ -1,18 +1,13 @@
 #include "attention/cuda/family.h"
 
-#include <span>
 #include <utility>
 
 namespace weft::attention::cuda {
-namespace {
 
-// The fastest first; the last one computes everything.
 std::span<const Family* const> families() {
   static const Family* const all[] = {&wgmma_family(), &mma_family(), &plain_family()};
   return all;
 }
-
-}  // namespace
 
 const Family& family_of(const AttentionSpec& spec, const Architecture& architecture) {
   for (const Family* family : families())

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,8 @@ const Family& plain_family();
 const Family& mma_family();
 const Family& wgmma_family();
 
+// The fastest first; the last one computes everything.
+std::span<const Family* const> families();
 // The first that multiplies the spec in the type that it wants; where it names none, the fastest.
 const Family& family_of(const AttentionSpec& spec, const Architecture& architecture);
 // What a card of this architecture multiplies the spec in, bf16 or fp16; nothing where the plain family is all.
