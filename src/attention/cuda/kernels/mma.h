@@ -78,6 +78,57 @@ class Attention {
 
   // Tile after tile of keys.
   WEFT_INLINE void multiply(const FirstPages& pages) {
+    if constexpr (Products::kOverlapsTiles)
+      multiply_overlapped(pages);
+    else
+      multiply_each(pages);
+  }
+
+  // While the last values of a tile are multiplied, the first scores of the next one are, and the one after that is on
+  // its way.
+  WEFT_INLINE void multiply_overlapped(const FirstPages& pages) {
+    static_assert(!Products::kOverlapsTiles || kStages == 2);
+    states_.clear();
+    kv_tiles().locate_first(pages);
+    const int num_tiles = Shape::shared().walk.num_tiles;
+    thread_.forget();
+    ptx::cta_sync();
+    kv_tiles().fetch(0);
+    rows_.load_queries(thread_);
+    ptx::cp_async_commit();
+    share_copies();
+    if (num_tiles == 0) return;
+    products_.begin(0);
+    fetch_behind(0);
+    products_.wait_for_scores();
+    WEFT_NO_UNROLL
+    for (int tile = 0; tile < num_tiles; ++tile) {
+      thread_.forget();
+      non_finite_.leave_out(thread_, tile % kStages);
+      products_.multiply(rows_, thread_, tile, states_);
+      share_copies();  // the next tile is there
+      // Behind the last tile its own scores once more: what is under way may not depend on what is asked.
+      products_.end(tile, tile + 1 < num_tiles ? tile + 1 : tile, states_);
+      ptx::cta_sync();  // the tile was read
+      fetch_behind(tile + 1);
+      products_.wait_for_scores();
+    }
+    thread_.forget();
+    share_copies();
+  }
+  WEFT_INLINE void share_copies() const {
+    ptx::cp_async_wait<0>();
+    Shape::publish();
+    ptx::cta_sync();
+  }
+  // The tile behind this one is on its way, and the one behind that is found.
+  WEFT_INLINE void fetch_behind(int tile) const {
+    kv_tiles().fetch(tile + 1);
+    ptx::cp_async_commit();
+    kv_tiles().locate(tile + 2);
+  }
+
+  WEFT_INLINE void multiply_each(const FirstPages& pages) {
     states_.clear();
     kv_tiles().locate_first(pages);
     const int num_tiles = Shape::shared().walk.num_tiles;

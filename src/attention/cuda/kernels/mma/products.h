@@ -84,6 +84,7 @@ WEFT_INLINE void multiply_values(const Thread<Shape>& thread, int stage, int key
 template <class Shape>
 class WarpProducts {
  public:
+  static constexpr bool kOverlapsTiles = false;
   WEFT_INLINE void keep_queries(const Thread<Shape>& thread) { queries_.keep(thread); }
 
   // A tile of keys and values that are there, as many keys at a time as a warp has registers for.
