@@ -61,6 +61,20 @@ WEFT_KERNEL(128, 1) void weft_box_of_three(TensorArgs args) {
   ptx::mbarrier_wait(full(), 0);
 }
 
+#line 1 "tests/simt/broken/box_odd"
+WEFT_KERNEL(128, 1) void weft_box_odd(TensorArgs args) {
+  begin(8192);
+  if (me() == 0) ptx::tensor_load(box(0), args.map, {3, 0}, full(), 0);
+  ptx::mbarrier_wait(full(), 0);
+}
+
+#line 1 "tests/simt/broken/box_stored_before"
+WEFT_KERNEL(128, 1) void weft_box_stored_before(TensorArgs args) {
+  if (me() == 0) ptx::tensor_store(args.map, {0, -5}, box(0));
+  ptx::bulk_commit();
+  ptx::bulk_wait<0>();
+}
+
 #line 1 "tests/simt/broken/box_stored_without_fence"
 WEFT_KERNEL(128, 1) void weft_box_stored_without_fence(TensorArgs args) {
   for (int i = me(); i < kTile.bytes() / 4; i += 128) reinterpret_cast<u32*>(box(0))[i] = 7;

@@ -16,6 +16,8 @@ WEFT_TENSOR(box_read_early);
 WEFT_TENSOR(box_bytes);
 WEFT_TENSOR(box_askew);
 WEFT_TENSOR(box_of_three);
+WEFT_TENSOR(box_odd);
+WEFT_TENSOR(box_stored_before);
 WEFT_TENSOR(box_stored_without_fence);
 WEFT_TENSOR(box_multiplied_early);
 WEFT_TENSOR(box_in_another_swizzle);
@@ -115,6 +117,12 @@ TEST_F(SimtTensor, BoxWhosePatternBeginsElsewhere) {
 }
 TEST_F(SimtTensor, BoxByTooManyCoordinates) {
   finds(weft_box_of_three, {"box_of_three:3 loads a box of a tensor of 2 dimensions by 3 coordinates"});
+}
+TEST_F(SimtTensor, BoxFromTheMiddleOf16Bytes) {
+  finds(weft_box_odd, {"box_odd:3 loads a box from byte 6 of rows on: no multiple of 16"});
+}
+TEST_F(SimtTensor, BoxThatIsStoredFromBeforeTheTensor) {
+  finds(weft_box_stored_before, {"box_stored_before:2 stores a box from -5 of dimension 1 on: before the tensor"});
 }
 TEST_F(SimtTensor, StoresBeforeABoxIsStoredWithoutAFence) {
   finds(weft_box_stored_without_fence,

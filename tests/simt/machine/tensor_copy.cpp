@@ -50,12 +50,20 @@ void for_each_run(const abi::TensorLayout& layout, std::span<const int> at, char
 
 }  // namespace
 
-void Machine::check_box(const abi::TensorMap& map, std::span<const int> at, const char* shared, const char* verb,
+void Machine::check_box(const abi::TensorMap& map, std::span<const int> at, const char* shared, bool is_store,
                         const void* pc) {
   const abi::TensorLayout& layout = map.layout;
+  const char* const verb = is_store ? "stores" : "loads";
   const auto bytes = static_cast<size_t>(layout.box_bytes());
   if (static_cast<size_t>(layout.dims) != at.size())
     fault(fmt::format("{} a box of a tensor of {} dimensions by {} coordinates", verb, layout.dims, at.size()), pc);
+  // A card ends with "illegal instruction" for both.
+  if (layout.element_bytes * at[0] % kChunk != 0)
+    fault(
+        fmt::format("{} a box from byte {} of rows on: no multiple of {}", verb, layout.element_bytes * at[0], kChunk),
+        pc);
+  if (const auto before = std::ranges::find_if(at, [](int x) { return x < 0; }); is_store && before != at.end())
+    fault(fmt::format("stores a box from {} of dimension {} on: before the tensor", *before, before - at.begin()), pc);
   require_own_shared(shared, bytes, verb, pc);
   const int alignment = abi::alignment_of(layout.swizzle);
   if (reinterpret_cast<uintptr_t>(shared) % static_cast<uintptr_t>(alignment) != 0)
@@ -66,7 +74,7 @@ void Machine::check_box(const abi::TensorMap& map, std::span<const int> at, cons
 
 void Machine::tensor_load(void* shared, const abi::TensorMap& map, std::span<const int> at, const void* mbarrier,
                           const void* pc) {
-  check_box(map, at, static_cast<char*>(shared), "loads", pc);
+  check_box(map, at, static_cast<char*>(shared), false, pc);
   PhaseCopy copy = {.pieces = {},
                     .bytes = static_cast<size_t>(map.layout.box_bytes()),
                     .swizzle = static_cast<int>(map.layout.swizzle),
@@ -81,7 +89,7 @@ void Machine::tensor_load(void* shared, const abi::TensorMap& map, std::span<con
 
 void Machine::tensor_store(const abi::TensorMap& map, std::span<const int> at, const void* shared, const void* pc) {
   auto* from = const_cast<char*>(static_cast<const char*>(shared));
-  check_box(map, at, from, "stores", pc);
+  check_box(map, at, from, true, pc);
   std::vector<StorePiece> pieces;
   for_each_run(map.layout, at, from, [&](const Run& run) {
     if (run.global != nullptr) pieces.push_back({run.global, run.shared, run.bytes});

@@ -194,8 +194,7 @@ class Machine {
 
   void start_copy(PhaseCopy copy, const void* mbarrier, const void* pc);
   void start_store(std::vector<StorePiece> pieces, const void* pc);
-  void check_box(const abi::TensorMap& map, std::span<const int> at, const char* shared, const char* verb,
-                 const void* pc);
+  void check_box(const abi::TensorMap& map, std::span<const int> at, const char* shared, bool is_store, const void* pc);
   void land(const Copy& copy, const void* pc);
   void land(const Mbarrier& mbarrier, const PhaseCopy& copy);  // sets fault_
   bool land_some(std::mt19937_64& random);                     // of one mbarrier that somebody waits for

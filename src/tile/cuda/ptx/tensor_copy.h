@@ -25,8 +25,9 @@ WEFT_INLINE void prefetch_map(const TensorMap& map) { asm volatile("prefetch.ten
                "}], [%2], %3;" ::"r"(shared_address(shared)),                                                  \
                "l"(&map), "r"(shared_address(barrier)), "l"(policy), __VA_ARGS__                               \
                : "memory")
-// The box whose least corner is at(0), at(1), ... of its dimensions; what lies outside of the tensor is zeros. All its
-// bytes count at `barrier` (mbarrier.h), whose phase under way expects them.
+// The box whose least corner is at(0), at(1), ... of its dimensions, of which at(0) is a multiple of 16 bytes: a card
+// takes others for an illegal instruction. What lies outside of the tensor is zeros. All its bytes count at `barrier`
+// (mbarrier.h), whose phase under way expects them.
 template <int dims>
 WEFT_INLINE void tensor_load(void* shared, const TensorMap& map, const int (&at)[dims], u64* barrier,
                              CachePolicy policy) {
@@ -44,7 +45,8 @@ WEFT_INLINE void tensor_load(void* shared, const TensorMap& map, const int (&at)
                "}], [%1];" ::"l"(&map),                                                            \
                "r"(shared_address(shared)), __VA_ARGS__                                            \
                : "memory")
-// The other way; what lies outside of the tensor is left out. bulk_commit and bulk_wait (bulk_copy.h) count it.
+// The other way, from no corner before the tensor; what lies behind it is left out. bulk_commit and bulk_wait
+// (bulk_copy.h) count it.
 template <int dims>
 WEFT_INLINE void tensor_store(const TensorMap& map, const int (&at)[dims], const void* shared) {
   WEFT_TENSOR_STORE(1, "%2", "r"(at[0]));

@@ -21,8 +21,8 @@ struct States {
     }
   }
 
-  // Scores of fragments from `fragment` on become probabilities, and o relative to the new maximum. Most tiles leave the
-  // maxima as they are.
+  // Scores of fragments from `fragment` on become probabilities, and o relative to the new maximum. Most tiles leave
+  // the maxima as they are.
   WEFT_INLINE void to_probabilities(typename Shape::Scores& scores, float to_log2, int fragment = 0) {
     float shrink[kStep][2];
     auto& own = reinterpret_cast<tile::RowState(&)[kStep]>(rows[fragment]);
