@@ -52,8 +52,7 @@ class CudaExecutor : public DeviceExecutor {
         upload_(card, attention_.num_kinds(), config.head_dim / 2),
         graphs_(card, own_stream_.get()) {
     if (const ops::Blas* blas = ops::find_blas().blas) many_rows_.emplace(*blas);
-    // With fused steps few are layered, and their kernels come with the first that needs each.
-    if (options.step != StepForm::fused) cuda::load_all(cuda::runtime(), stream_.device(), kernels(), team_of(options));
+    cuda::load_all(cuda::runtime(), stream_.device(), kernels(), team_of(options));
   }
 
   size_t weight_bytes() const override { return weights_->bytes_per_token(); }
