@@ -20,6 +20,7 @@ step() {
     grep -aE '(FAILED|\*\*\*|error:|Failure|runtime error|Sanitizer)' "$results/$name.log" | head -50
     tail -60 "$results/$name.log"
   fi
+  echo "   $outcome after $((SECONDS - begin)) s"
   printf '%s\t%s\t%s\n' "$name" "$outcome" "$((SECONDS - begin))" >>"$results/steps.tsv"
   [[ $outcome == passed ]]
 }
@@ -43,7 +44,7 @@ suite() {
   step "$preset-configure" cmake --preset "$preset" -DWEFT_BUILD_TESTS=ON "${options[@]}" || return
   step "$preset-build" cmake --build "build/$preset" || return
   step "$preset-tests" env TMPDIR="$temporary" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
-    --no-tests=error --output-junit "$PWD/$results/$preset.xml" "$@"
+    --timeout 300 --no-tests=error --output-junit "$PWD/$results/$preset.xml" "$@"
   step "$preset-litter" is_empty
 }
 

@@ -86,6 +86,7 @@ class HttpService : public ::testing::Test {
   using Met = std::map<std::string, int>;
 
   std::atomic<int> seconds_ = 0;  // of the engine's time
+  std::mutex gate_;               // an answer may still pass it when its test has ended: it outlives the service
   const ModelFile file_{WEFT_TEST_DATA "/stories260K.gguf"};
   const Tokenizer tokenizer_{file_};
   std::optional<Engine> engine_;
@@ -94,9 +95,8 @@ class HttpService : public ::testing::Test {
 
 TEST_F(HttpService, TakesNoMoreBodiesToReadThanItsQueueHolds) {
   start({.max_queued = 4});
-  std::mutex gate;
-  std::unique_lock closed(gate);
-  const auto first = ask(post("/tokenize", {{"prompt", "hello"}}), &gate);  // holds up those behind it
+  std::unique_lock closed(gate_);
+  const auto first = ask(post("/tokenize", {{"prompt", "hello"}}), &gate_);  // holds up those behind it
   ASSERT_EQ(first->wait().status, 200);
   std::vector<std::shared_ptr<Recorded>> burst;
   for (int i = 0; i < 10; ++i) burst.push_back(ask(post("/v1/completions", numbers(2))));
@@ -116,9 +116,8 @@ TEST_F(HttpService, TakesNoMoreBodiesToReadThanItsQueueHolds) {
 
 TEST_F(HttpService, CountsABodyAsTheTokensThatItMayHave) {
   start({.max_queued_tokens = 1000});
-  std::mutex gate;
-  std::unique_lock closed(gate);
-  const auto first = ask(post("/tokenize", {{"prompt", "hello"}}), &gate);
+  std::unique_lock closed(gate_);
+  const auto first = ask(post("/tokenize", {{"prompt", "hello"}}), &gate_);
   ASSERT_EQ(first->wait().status, 200);
   json body = numbers(2);
   body["user"] = std::string(3000, 'x');  // 750 tokens, of which the context holds 256
@@ -140,9 +139,8 @@ TEST_F(HttpService, BodiesOfAKeyThatWaitLeaveRoomForOtherKeysAndForShortOnes) {
     request.headers["authorization"] = "Bearer " + key;
     return ask(request, gate);
   };
-  std::mutex gate;
-  std::unique_lock closed(gate);
-  const auto held = tokenize("a", 70'000, &gate);  // the thread that reads long bodies stands still
+  std::unique_lock closed(gate_);
+  const auto held = tokenize("a", 70'000, &gate_);  // the thread that reads long bodies stands still
   ASSERT_EQ(held->wait().status, 200);
   EXPECT_EQ(tokenize("a", 66'000)->wait().status, 429);
   const auto other = tokenize("b", 80'000);
@@ -393,9 +391,8 @@ TEST_F(HttpService, CountsTheTimeInItsQueueFromTheArrivalOfTheBody) {
   start({.max_running = 1}, server);
   const auto first = ask(post("/v1/completions", numbers(100)));
   while (engine_->stats().requests_running == 0) engine_->step();
-  std::mutex gate;
-  std::unique_lock closed(gate);
-  const auto before = ask(post("/tokenize", {{"prompt", "hello"}}), &gate);
+  std::unique_lock closed(gate_);
+  const auto before = ask(post("/tokenize", {{"prompt", "hello"}}), &gate_);
   ASSERT_EQ(before->wait().status, 200);
   const auto second = ask(post("/v1/completions", numbers(1)));
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
