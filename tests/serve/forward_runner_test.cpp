@@ -34,6 +34,11 @@ struct ForwardRunnerTest : ::testing::Test {
     if (options.kv_tokens == 0) options.kv_tokens = 4096;
     return Engine(file, tokenizer, options);
   }
+  // What runs beside what then depends on no machine's speed.
+  Engine whose_clock_stands(const EngineOptions& options) const {
+    return EngineMaker::make(make_forward_runner(file, options), vocabulary_of(tokenizer), options,
+                             [] { return Clock::time_point(); });
+  }
 };
 
 TEST_F(ForwardRunnerTest, AnswersTogetherWhatEachPromptIsAnsweredAlone) {
@@ -132,7 +137,7 @@ TEST_F(ForwardRunnerTest, GivesReproducibleRequestsOneAnswerUnderAnyLoad) {
   options.forward.team = &two;
   std::vector<Answer> alone(requests.size()), together(requests.size());
   {
-    Engine serve(file, tokenizer, options);
+    Engine serve = whose_clock_stands(options);
     for (size_t i = 0; i < requests.size(); ++i) {
       serve.submit(requests[i], collect(alone[i]));
       while (serve.step()) {
@@ -140,7 +145,7 @@ TEST_F(ForwardRunnerTest, GivesReproducibleRequestsOneAnswerUnderAnyLoad) {
     }
   }
   options.forward.team = &three;
-  Engine serve(file, tokenizer, options);
+  Engine serve = whose_clock_stands(options);
   for (size_t i = 0; i < requests.size(); ++i) {
     serve.submit(requests[i], collect(together[i]));
     const RequestId other = serve.submit({.prompt = requests[i].prompt, .max_tokens = 60}, {});
