@@ -243,8 +243,9 @@ endfunction()
 
 # weft_test(NAME [NO_THREADS] [LONG] SOURCES file... [ALONE file...] DEPENDS folder... [LIBRARIES target...]
 # [DEFINITIONS NAME=VALUE...] [LABELS label...]): a GoogleTest program, one CTest entry a case. NO_THREADS: no case starts a
-# thread, so there is nothing in it for a thread sanitizer; ALONE: nor is there in these of its sources. LONG: some cases
-# take long, and begin before those of other programs, so that no processor waits for them in the end.
+# thread, so there is nothing in it for a thread sanitizer; ALONE: nor is there in these of its sources, or nothing that
+# its other ones lack. LONG: some cases take long, and begin before those of other programs, so that no processor waits
+# for them in the end.
 function(weft_test name)
   cmake_parse_arguments(ARG "NO_THREADS;LONG" "" "SOURCES;ALONE;DEPENDS;LIBRARIES;DEFINITIONS;LABELS" ${ARGN})
   # Sanitizers run the fast tests.

@@ -13,7 +13,10 @@
 namespace weft::sparse::test {
 namespace {
 
-constexpr int64_t kFeats[] = {0, 1, 2, 3, 7, 16, 33};
+std::vector<int64_t> feats() {
+  if (testing::kUnderSanitizer) return {0, 1, 7, 16};
+  return {0, 1, 2, 3, 7, 16, 33};
+}
 
 class Extents : public ::testing::TestWithParam<int64_t> {};
 std::string feat_name(const ::testing::TestParamInfo<int64_t>& info) { return fmt::format("Feat{}", info.param); }
@@ -44,7 +47,7 @@ TEST_P(Extents, OfAnyNumberOfFeaturesAreScheduledAlike) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Features, Extents, ::testing::ValuesIn(kFeats), feat_name);
+INSTANTIATE_TEST_SUITE_P(Features, Extents, ::testing::ValuesIn(feats()), feat_name);
 
 // ---------------------------------------------------------------- calls, against plain loops
 

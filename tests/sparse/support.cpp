@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <set>
@@ -15,6 +16,15 @@
 #include "tests/support/sanitizers.h"
 
 namespace weft::sparse::test {
+
+std::vector<Shape> some_shapes() {
+  static std::atomic<size_t> turn = 0;
+  std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
+  if (!testing::kUnderSanitizer) return shapes;
+  std::rotate(shapes.begin(), shapes.begin() + static_cast<std::ptrdiff_t>(turn++ * 3 % shapes.size()), shapes.end());
+  shapes.resize(3);
+  return shapes;
+}
 
 const char* name_of(Shape shape) {
   constexpr const char* kNames[] = {"uniform", "power_law", "empty_rows", "one_dense_row",
