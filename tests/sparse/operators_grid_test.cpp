@@ -243,7 +243,6 @@ class OperatorGrid : public ::testing::TestWithParam<GridOperator> {
     for (const Line* line : lines) (line->stage1 ? stage1 : stage2) += line->text;
     const std::string schedule = stage1 + format.lines + "lower()\n" + stage2;
     const bool compiles = is_to_be_compiled(lines);
-    if (testing::kUnderThreadSanitizer && !lines.empty() && !compiles) return false;
     std::optional<Operator> op;
     try {
       op = compiled(schedule, "generate");
@@ -309,7 +308,7 @@ TEST_P(OperatorGrid, EveryPairOfPrimitivesComputesTheSame) {
       run_some(format, *first, *second, 3);
       ASSERT_FALSE(HasFailure());
     }
-  EXPECT_GE(num_accepted_, testing::kUnderThreadSanitizer ? 2u : testing::kUnderSanitizer ? 10u : 40u);
+  EXPECT_GE(num_accepted_, testing::kUnderSanitizer ? 10u : 40u);
   EXPECT_GE(compiled_.size(), testing::kUnderSanitizer ? 2u : 6u);
 }
 INSTANTIATE_TEST_SUITE_P(Operators, OperatorGrid, ::testing::ValuesIn(grid_operators()),

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <set>
@@ -18,7 +17,7 @@
 namespace weft::sparse::test {
 
 std::vector<Shape> some_shapes() {
-  static std::atomic<size_t> turn = 0;
+  static size_t turn = 0;
   std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
   if (!testing::kUnderSanitizer) return shapes;
   std::rotate(shapes.begin(), shapes.begin() + static_cast<std::ptrdiff_t>(turn++ * 3 % shapes.size()), shapes.end());
