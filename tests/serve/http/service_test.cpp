@@ -63,10 +63,10 @@ class HttpService : public ::testing::Test {
                                       [this] { return Clock::time_point(std::chrono::seconds(seconds_)); }));
     service_.emplace(*engine_, tokenizer_, chat, server);
   }
-  std::shared_ptr<Recorded> ask(const HttpRequest& request, std::mutex* gate = nullptr) {
-    auto exchange = std::make_shared<Recorded>(gate);
-    service_->handle(request, exchange);
-    return exchange;
+  std::shared_ptr<Recorded> ask(const HttpRequest& request) { return handled(request, std::make_shared<Recorded>()); }
+  // Whoever answers it stands still until gate_ is free.
+  std::shared_ptr<Recorded> ask_and_hold(const HttpRequest& request) {
+    return handled(request, std::make_shared<Recorded>(&gate_));
   }
 
   // Limits that were met, and how often, as /metrics shows them: all others show 0.
@@ -85,6 +85,11 @@ class HttpService : public ::testing::Test {
   }
   using Met = std::map<std::string, int>;
 
+  std::shared_ptr<Recorded> handled(const HttpRequest& request, std::shared_ptr<Recorded> exchange) {
+    service_->handle(request, exchange);
+    return exchange;
+  }
+
   std::atomic<int> seconds_ = 0;  // of the engine's time
   std::mutex gate_;               // an answer may still pass it when its test has ended: it outlives the service
   const ModelFile file_{WEFT_TEST_DATA "/stories260K.gguf"};
@@ -96,7 +101,7 @@ class HttpService : public ::testing::Test {
 TEST_F(HttpService, TakesNoMoreBodiesToReadThanItsQueueHolds) {
   start({.max_queued = 4});
   std::unique_lock closed(gate_);
-  const auto first = ask(post("/tokenize", {{"prompt", "hello"}}), &gate_);  // holds up those behind it
+  const auto first = ask_and_hold(post("/tokenize", {{"prompt", "hello"}}));  // holds up those behind it
   ASSERT_EQ(first->wait().status, 200);
   std::vector<std::shared_ptr<Recorded>> burst;
   for (int i = 0; i < 10; ++i) burst.push_back(ask(post("/v1/completions", numbers(2))));
@@ -117,7 +122,7 @@ TEST_F(HttpService, TakesNoMoreBodiesToReadThanItsQueueHolds) {
 TEST_F(HttpService, CountsABodyAsTheTokensThatItMayHave) {
   start({.max_queued_tokens = 1000});
   std::unique_lock closed(gate_);
-  const auto first = ask(post("/tokenize", {{"prompt", "hello"}}), &gate_);
+  const auto first = ask_and_hold(post("/tokenize", {{"prompt", "hello"}}));
   ASSERT_EQ(first->wait().status, 200);
   json body = numbers(2);
   body["user"] = std::string(3000, 'x');  // 750 tokens, of which the context holds 256
@@ -134,18 +139,18 @@ TEST_F(HttpService, BodiesOfAKeyThatWaitLeaveRoomForOtherKeysAndForShortOnes) {
   server.api_keys = {"a", "b"};
   server.limits.waiting_bytes = 100'000;
   start({}, server);
-  const auto tokenize = [&](const std::string& key, size_t bytes, std::mutex* gate = nullptr) {
+  const auto tokenize = [&](const std::string& key, size_t bytes) {
     HttpRequest request = post("/tokenize", {{"prompt", std::string(bytes, 'x')}});
     request.headers["authorization"] = "Bearer " + key;
-    return ask(request, gate);
+    return request;
   };
   std::unique_lock closed(gate_);
-  const auto held = tokenize("a", 70'000, &gate_);  // the thread that reads long bodies stands still
+  const auto held = ask_and_hold(tokenize("a", 70'000));  // the thread that reads long bodies stands still
   ASSERT_EQ(held->wait().status, 200);
-  EXPECT_EQ(tokenize("a", 66'000)->wait().status, 429);
-  const auto other = tokenize("b", 80'000);
+  EXPECT_EQ(ask(tokenize("a", 66'000))->wait().status, 429);
+  const auto other = ask(tokenize("b", 80'000));
   EXPECT_EQ(other->status(), 0);
-  EXPECT_EQ(tokenize("a", 60'000)->wait().status, 200);
+  EXPECT_EQ(ask(tokenize("a", 60'000))->wait().status, 200);
   HttpRequest head{.method = "POST", .path = "/tokenize", .headers = {}, .body = {}};
   head.headers = {{"host", "localhost"}, {"content-type", "application/json"}, {"content-length", "66000"}};
   for (const auto& [key, status] : {std::pair("a", 429), std::pair("c", 401)}) {
@@ -392,7 +397,7 @@ TEST_F(HttpService, CountsTheTimeInItsQueueFromTheArrivalOfTheBody) {
   const auto first = ask(post("/v1/completions", numbers(100)));
   while (engine_->stats().requests_running == 0) engine_->step();
   std::unique_lock closed(gate_);
-  const auto before = ask(post("/tokenize", {{"prompt", "hello"}}), &gate_);
+  const auto before = ask_and_hold(post("/tokenize", {{"prompt", "hello"}}));
   ASSERT_EQ(before->wait().status, 200);
   const auto second = ask(post("/v1/completions", numbers(1)));
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
