@@ -286,6 +286,16 @@ TEST(Searches, ReadWhatIsAddedToWhereItIs) {
   expect_contains(text, "= select(i + 1 < m and Y[i + 1] < 1.0, find(", "");
 }
 
+// Where nothing is stored, nothing of the value is asked for: what would fail there does not.
+TEST(Searches, AreMadeWhereWhatTheyAreForIsStored) {
+  const std::string program = program_in_csr(R"(  A = buffer(I, J): fp32
+  Y = buffer(I): fp32
+  iterate it(I) "S" as (i):
+    Y[i + 1] = A[i, i // n]
+)");
+  expect_contains(stage2_of(program, "lower()\n"), "= select(i + 1 < m, find(", "");
+}
+
 // Init of a block that runs before one of two loops and within the other stays so.
 TEST(Fusing, LoopsOfWhichOneIsABlocksReduction) {
   const std::string program = program_of_rows(R"(  X = buffer(I, U): fp32

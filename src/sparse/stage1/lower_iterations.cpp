@@ -241,7 +241,9 @@ class IterationLowering {
              place_text(), it_.name_in_errors(), loop::to_words(loop::load(store.name, store.indices, Type::real)),
              store.name, loop::to_words(target.never));
       written_ = &store, written_at_ = &target;
+      if (target.present) asked_.push_back(target.present);
       const Expr value = translate(store.value);
+      if (target.present) asked_.pop_back();
       written_ = nullptr, written_at_ = nullptr;
       body.insert(body.end(), lets_.begin(), lets_.end());
       lets_.clear();
@@ -320,7 +322,8 @@ class IterationLowering {
     if (const Expr below = loop::less(x, axis.length); !axis.is_variable && !facts_.holds(below))
       asked = both(asked, below);
     // What is added to is read where it is there.
-    if (asked && written_at_ != nullptr && written_at_->present && loop::loads_from(asked, written_->name))
+    if (asked && !found->may_fail && written_at_ != nullptr && written_at_->present &&
+        loop::loads_from(asked, written_->name))
       asked = both(written_at_->present, asked);
     if (asked) found = loop::select(asked, found, -1);
     if (is_condition_) {
