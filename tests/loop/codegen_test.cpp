@@ -136,6 +136,27 @@ TEST(Codegen, ConditionsOfLanesAloneAreHiddenFromTheCompiler) {
     EXPECT_EQ(code(condition).find("weft_zero"), std::string::npos) << code(condition);
 }
 
+// g++ reads several vectors of such statements under the mask of the first.
+TEST(Codegen, ConditionsThatStatementsShareAreBranches) {
+  const auto count = [](const std::string& body) {
+    const std::string code = code_of("  for i in range(n):\n" + body);
+    return count_of(code, "weft_branch()") - count_of(code, "void weft_branch()");
+  };
+  const auto short_loop = [&](const std::string& value, int extent = 2) {
+    return count(fmt::format("    for j in range({0}):\n      A[i * {0} + j] = {1}\n", extent, value));
+  };
+  EXPECT_EQ(short_loop("select(i < m, B[i * 2 + j], 0.0)"), 1u);
+  EXPECT_EQ(short_loop("select(i < m, B[i * 2 + j], B[j])"), 2u);
+  EXPECT_EQ(short_loop("select(i < m and B[i] < 2.0, B[i * 2 + j], 0.0)"), 1u);
+  EXPECT_EQ(short_loop("select(i + j < m, B[i * 2 + j], 0.0)"), 0u);  // a mask of its own for each copy
+  EXPECT_EQ(short_loop("select(i < m, 1.0, 0.0)"), 0u);
+  EXPECT_EQ(short_loop("select(i < m, B[i * 64 + j], 0.0)", 64), 0u);
+  EXPECT_EQ(count("    if i < m:\n      for j in range(2):\n        A[i * 2 + j] = B[i * 2 + j]\n"), 1u);
+  EXPECT_EQ(count("    if i < m:\n      A[i * 2] = B[i * 2]\n      A[i * 2 + 1] = B[i * 2 + 1]\n"), 1u);
+  EXPECT_EQ(count("    if i < m:\n      for j in range(n):\n        A[i * n + j] = B[i * n + j]\n"), 0u);
+  EXPECT_EQ(count("    if i < m:\n      A[i] = B[i]\n"), 0u);
+}
+
 TEST(Codegen, ALoopOfManyStatementsIsUnrolledByTheCompiler) {
   const std::string code =
       code_of("  for i in range(64) [unroll]:\n    for j in range(64) [unroll]:\n      A[i + j] = B[i] * 2.0\n");

@@ -63,6 +63,35 @@ TEST(Guarded, ConditionsThatAreKnownReadNothingBehindATensor) {
     }
 }
 
+// Rows in fours, of which the last is padded: several of its elements share a condition.
+TEST(Guarded, RowsThatArePaddedReadNothingBehindATensor) {
+  for (const auto& [m, n, k] : {std::tuple(3, 2, 3), {3, 4, 2}, {7, 2, 2}, {6, 3, 5}}) {
+    const std::string text = fmt::format(
+        "program p():\n  I = dense_fixed({})\n  J = dense_fixed({})\n  K = dense_fixed({})\n  A = buffer(I, K): fp32\n"
+        "  B = buffer(K, J): fp32\n  C = buffer(I, J): fp32\n  iterate h(I, J, K) \"SSR\" as (i, j, k):\n    init:\n"
+        "      C[i, j] = 0.0\n    C[i, j] = C[i, j] + A[i, k] * B[k, j]\n",
+        m, n, k);
+    const char* schedule =
+        "lower()\nouter, inner = split(h.i, 4)\nreorder(h.outer, h.k, h.inner, h.j)\n"
+        "decompose_reduction(h.k)\ntensorize(h.k, product)\n";
+    const Values a = random_values(static_cast<size_t>(m * k), 5), b = random_values(static_cast<size_t>(k * n), 6);
+    const Guarded x(a), y(b), z(Values(static_cast<size_t>(m * n)));
+    const TensorView out(z.data(), DType::fp32, {m, n});
+    RunArguments arguments;
+    arguments.buffers["A"] = TensorView(x.data(), DType::fp32, {m, k});
+    arguments.buffers["B"] = TensorView(y.data(), DType::fp32, {k, n});
+    arguments.buffers["C"] = out;
+    compile(parse(text), schedule).run(arguments);
+    std::vector<double> expected(static_cast<size_t>(m * n));
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < n; ++j)
+        for (int l = 0; l < k; ++l)
+          expected[static_cast<size_t>(i * n + j)] +=
+              a[static_cast<size_t>(i * k + l)] * b[static_cast<size_t>(l * n + j)];
+    expect_close(values_of(out), expected, 1e-5, fmt::format("{} x {} x {}", m, n, k));
+  }
+}
+
 TEST(Guarded, ProductsReadNothingBehindTensorsAndArrays) {
   for (const int64_t feat : {3, 8, 13})
     for (const Shape shape : {Shape::uniform, Shape::one_dense_row})

@@ -58,6 +58,43 @@ bool compares_lanes(const Expr& e, const Function& function, const Facts& facts)
          is_of_loops(e, function, facts) && !variables_of(e).empty();
 }
 
+bool has_load(const Expr& e) {
+  bool found = false;
+  visit(e, [&](const Expr& node) { found = found || node->op == Op::load || is_search(node->op); });
+  return found;
+}
+
+// Whether compilers may put copies of its body in its place.
+bool is_short(const Stmt& loop) {
+  int64_t extent = 0;
+  return loop.loop == LoopKind::unroll || (is_integer(loop.value, &extent) && extent <= 16);
+}
+
+// Whether compilers may make vectors of several statements of such a loop at once: it stores twice, and no loop stays
+// in it.
+bool may_be_grouped(const Body& body) {
+  int stores = 0;
+  bool has_loop = false;
+  visit(body, [&](const Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::store) ++stores;
+    if (stmt.kind == Stmt::Kind::loop) stores += 1, has_loop = has_loop || !is_short(stmt);
+  });
+  return stores > 1 && !has_loop;
+}
+
+// Whether several statements of a loop that may become vectors stand under a condition that is one and the same for
+// them: copies of a short loop that it does not depend on, or statements side by side. Those of whole vectors, in
+// `registers`, become no others.
+bool is_shared(const Expr& condition, const std::vector<const Stmt*>& loops,
+               const std::map<std::string, int64_t>& registers) {
+  if (loops.empty()) return false;
+  for (const auto& [name, lanes] : registers)
+    if (stores_to(loops.back()->body, name)) return false;
+  for (size_t i = loops.size(); i-- > 1 && is_short(*loops[i]);)
+    if (!uses(condition, loops[i]->name)) return true;
+  return may_be_grouped(loops.back()->body);
+}
+
 std::string qualified(std::string text, const std::string& qualifier) {
   const std::string_view placeholder = "QUALIFIER";
   for (size_t at; (at = text.find(placeholder)) != text.npos;) text.replace(at, placeholder.size(), qualifier);
@@ -191,11 +228,15 @@ std::string CFamily::expr(const Expr& e, int precedence) {
     case Op::to_real: return fmt::format("{}({})", real_type(), expr(x[0]));
     case Op::select: {
       const std::string condition = expr(x[0], 1);
+      const bool branches = has_vectors() && is_shared(x[0], loops_, registers_);
+      const auto branch = [&](const Expr& value) {
+        return branches && has_load(value) ? fmt::format("(weft_branch(), {})", expr(value, 1)) : expr(value, 1);
+      };
       facts_.push_condition(x[0]);
-      std::string value = expr(x[1], 1);
+      std::string value = branch(x[1]);
       facts_.pop_condition();
       if (is_integer(x[1]) && is_integer(x[2])) value += "ll";  // else it would be of 32 bits
-      return fmt::format("({} ? {} : {})", condition, value, expr(x[2], 1));
+      return fmt::format("({} ? {} : {})", condition, value, branch(x[2]));
     }
     case Op::find:
     case Op::upper_bound:
@@ -242,6 +283,7 @@ void CFamily::emit(const Body& body) {
       case Stmt::Kind::condition:
         line(fmt::format("if ({}) {{", expr(stmt.value)));
         ++indent_;
+        if (has_vectors() && is_shared(stmt.value, loops_, registers_)) line("weft_branch();");
         facts_.push_condition(stmt.value, stmt.body);
         emit(stmt.body);
         facts_.pop_condition();
@@ -298,7 +340,9 @@ void CFamily::emit_loop(const Stmt& written) {
   ++indent_;
   if (const int64_t ahead = prefetch_distance(loop); ahead > 0 && has_prefetch()) emit_prefetch(loop, ahead);
   facts_.push_loop(loop.name, loop.value);
+  loops_.push_back(&loop);
   emit(loop.body);
+  loops_.pop_back();
   facts_.pop_loop();
   --indent_;
   line("}");

@@ -92,6 +92,7 @@ class CFamily {
   bool is_double_ = false;
   bool hides_masks_ = false;  // some condition has weft_zero in it, which the compiler does not know to be 0
   const Function* function_ = nullptr;
+  std::vector<const Stmt*> loops_;  // around the place that is written
   std::map<std::string, DType> local_;
   std::map<std::string, int64_t> registers_;  // memory of the nest that is whole vectors of so many lanes
   Names spilled_;                             // what of it has to be an array after all

@@ -33,6 +33,9 @@ static inline long long weft_hidden_zero() {
   asm("" : "+r"(zero));
   return zero;
 }
+// Stands where a condition holds that several statements share, so that they stay in a branch: where g++ 12 makes
+// vectors of them at once, it reads all under the mask of the first.
+static inline void weft_branch() { asm(""); }
 // By divisors of 1 or more.
 static inline long long weft_floor_div(long long a, long long b) { return a / b - (a % b < 0); }
 static inline long long weft_modulo(long long a, long long b) { return a % b + (a % b < 0 ? b : 0); }
