@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "decode/cuda/card_layers.h"
-#include "decode/fused/cuda/check_fused.h"
 #include "decode/fused/cuda/fused_layers.h"
 #include "decode/layer_by_layer.h"
 
@@ -46,9 +45,7 @@ MadeLayers make_layers(const ModelConfig& config, ModelSources sources, const Fo
                        const Sequences& sequences) {
   ensure_weights(make_program(config, parts_of(sources)), sources);
   if (options.device.kind == DeviceKind::cuda) return make_card_layers(config, sources, options, sequences);
-  std::string form(kLayeredAsAsked);
-  if (options.step == StepForm::fused) fused::check_fused(config, sources, options);
-  if (options.step == StepForm::automatic) form = "layered: " + fused::why_not_fused(config, sources, options);
+  std::string form = fused::choose_step(config, sources, options).layered;
   Program program = make_program(config, parts_of(sources));
   return {
       std::make_unique<LayerByLayer>(std::move(program), make_executor(config, std::move(sources), options, sequences)),

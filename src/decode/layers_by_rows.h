@@ -1,7 +1,7 @@
 // Steps of few rows through one form of the layers, the fused one, all others through another. Both write the same
 // cache.
 //
-//   LayersByRows layers(std::move(fused), std::move(layered), FewRows::where_better);
+//   LayersByRows layers(std::move(fused), std::move(layered), StepForm::automatic);
 #pragma once
 
 #include <memory>
@@ -10,15 +10,14 @@
 
 namespace weft::decode {
 
-// Rows that share pages or want the same bits beside any others are better layered, where sharing saves bytes and every
-// number of rows is cut alike. `always`: only the number of rows counts, and what wants the same bits goes to those of
-// few rows whatever it is, who may refuse it.
-enum class FewRows : uint8_t { where_better, always };
-
+// The form decides. `automatic`: steps of few rows are fused, but for rows that share pages or want the same bits beside
+// any others, which are better layered, where sharing saves bytes and every number of rows is cut alike. `fused`: only
+// the number of rows counts, and what wants the same bits goes to those of few rows whatever it is, who may refuse it.
+// `layered`: none is fused.
 class LayersByRows : public Layers {
  public:
-  LayersByRows(std::unique_ptr<Layers> few, std::unique_ptr<Layers> many, FewRows when)
-      : few_(std::move(few)), many_(std::move(many)), when_(when) {}
+  LayersByRows(std::unique_ptr<Layers> few, std::unique_ptr<Layers> many, StepForm form)
+      : few_(std::move(few)), many_(std::move(many)), form_(form) {}
 
   void run(const Step& step, const StepOutput& output) override { of(step).run(step, output); }
   int64_t most_rows(StepForm form) const override {
@@ -30,7 +29,7 @@ class LayersByRows : public Layers {
   }
   std::string trace(const Step& step, const StepOutput& output) override { return of(step).trace(step, output); }
   bool choose(StepForm form) override {
-    chosen_ = form;
+    form_ = form;
     return true;
   }
   void hold_back(bool holds) override { few_->hold_back(holds); }
@@ -38,19 +37,20 @@ class LayersByRows : public Layers {
   const StepSeconds& seconds() const override { return last_->seconds(); }
 
  private:
-  Layers& of(const Step& step) {
-    if (chosen_ == StepForm::layered) return *(last_ = many_.get());
+  Layers& of(const Step& step) { return *(last_ = is_fused(step) ? few_.get() : many_.get()); }
+  bool is_fused(const Step& step) const {
     const bool has_few = step.rows() <= most_few_;
-    const bool is_few =
-        when_ == FewRows::always ? has_few || step.invariant : has_few && !step.has_prefixes() && !step.invariant;
-    last_ = is_few ? few_.get() : many_.get();
-    return *last_;
+    switch (form_) {
+      case StepForm::layered: return false;
+      case StepForm::fused: return has_few || step.invariant;
+      case StepForm::automatic: return has_few && !step.has_prefixes() && !step.invariant;
+    }
+    return false;
   }
 
   std::unique_ptr<Layers> few_, many_;
   const int64_t most_few_ = few_->most_rows(StepForm::fused);
-  FewRows when_;
-  StepForm chosen_ = StepForm::automatic;
+  StepForm form_;
   Layers* last_ = few_.get();
 };
 

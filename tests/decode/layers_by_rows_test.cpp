@@ -28,7 +28,7 @@ Step step_of(int rows) {
 TEST(LayersByRows, MayGiveAllStepsOfFewRowsToTheOnes) {
   auto few = std::make_unique<Counted>(), many = std::make_unique<Counted>();
   Counted &of_few = *few, &of_many = *many;
-  LayersByRows layers(std::move(few), std::move(many), FewRows::always);
+  LayersByRows layers(std::move(few), std::move(many), StepForm::fused);
   Step invariant = step_of(20), shared = step_of(2);
   invariant.invariant = true;
   shared.prefix_parents = {-1};
@@ -41,7 +41,7 @@ TEST(LayersByRows, MayGiveAllStepsOfFewRowsToTheOnes) {
 TEST(LayersByRows, GivesStepsOfFewRowsToTheOnesAndOthersToTheOthers) {
   auto few = std::make_unique<Counted>(), many = std::make_unique<Counted>();
   Counted &of_few = *few, &of_many = *many;
-  LayersByRows layers(std::move(few), std::move(many), FewRows::where_better);
+  LayersByRows layers(std::move(few), std::move(many), StepForm::automatic);
   const auto goes_to_few = [&](const Step& step) {
     const int few_before = of_few.runs, many_before = of_many.runs;
     layers.run(step, {});
@@ -79,7 +79,7 @@ TEST(LayersByRows, GivesTheFusedFormAsManyRowsAsItTakes) {
   auto few = std::make_unique<Counted>();
   Counted& of_few = *few;
   of_few.most = 2;
-  LayersByRows layers(std::move(few), std::make_unique<Counted>(), FewRows::where_better);
+  LayersByRows layers(std::move(few), std::make_unique<Counted>(), StepForm::automatic);
   EXPECT_EQ(layers.most_rows(StepForm::fused), 2);
   for (const StepForm form : {StepForm::layered, StepForm::automatic}) EXPECT_GT(layers.most_rows(form), 1 << 20);
   for (const int rows : {1, 2, 3, 4}) layers.run(step_of(rows), {});

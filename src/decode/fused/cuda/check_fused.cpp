@@ -66,15 +66,16 @@ void check_weights(const Partition& partition) {
   ops::check_tiles(partition.embedding, "embedding");
 }
 
-void check_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
+Partition check_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
   const cuda::Runtime& runtime = cuda::runtime();
   check_device(runtime, options.device);
   check_options(options);
   const Program program = make_program(config, parts_of(sources));
   check_shape(config, program);
-  const Partition partition = card_partition(options, program, sources);
+  Partition partition = card_partition(options, program, sources);
   most_rows(partition);
   check_weights(partition);
+  return partition;
 }
 
 void check_pages(const KvCache& layer) {

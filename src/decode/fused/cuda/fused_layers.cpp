@@ -20,12 +20,12 @@ namespace {
 class FusedLayers : public Layers {
  public:
   FusedLayers(const ModelConfig& config, std::shared_ptr<const CardWeights> weights, const ModelSources& sources,
-              const ForwardOptions& options, const Sequences& sequences)
+              Partition partition, const ForwardOptions& options, const Sequences& sequences)
       : config_(config),
         card_(cuda::Card::at(options.device.index)),
         own_stream_(cuda::make_stream(card_)),
         stream_(Stream::cuda(own_stream_.get(), card_.index())),
-        model_(config, std::move(weights), sources, options, sequences, stream_) {
+        model_(config, std::move(weights), sources, std::move(partition), options, sequences, stream_) {
     // Who asks for the fused step by name gets its kernels, and what they throw, with the first step that needs each.
     if (options.step == StepForm::automatic) model_.load_all();
   }
@@ -105,25 +105,26 @@ class FusedLayers : public Layers {
 
 }  // namespace
 
-std::string reason_of(const Error& error) {
+std::string layered_after(const Error& error) {
   const std::string text = error.what();
-  return text.substr(text.find(": ") + 2);  // behind the code
+  return "layered: " + text.substr(text.find(": ") + 2);  // behind the code
 }
 
-std::string why_not_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
+StepChoice choose_step(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options) {
+  if (options.step == StepForm::layered) return {.partition = {}, .layered = std::string(kLayeredAsAsked)};
   try {
-    check_fused(config, sources, options);
+    return {.partition = check_fused(config, sources, options), .layered = ""};
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::invalid_argument) throw;  // a mistake, and no reason for another form
-    return reason_of(error);
+    // A mistake is no reason for another form.
+    if (options.step == StepForm::fused || error.code() == ErrorCode::invalid_argument) throw;
+    return {.partition = {}, .layered = layered_after(error)};
   }
-  return "";
 }
 
 std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
-                                          const ModelSources& sources, const ForwardOptions& options,
-                                          const Sequences& sequences) {
-  return std::make_unique<FusedLayers>(config, std::move(weights), sources, options, sequences);
+                                          const ModelSources& sources, Partition partition,
+                                          const ForwardOptions& options, const Sequences& sequences) {
+  return std::make_unique<FusedLayers>(config, std::move(weights), sources, std::move(partition), options, sequences);
 }
 
 }  // namespace weft::decode::fused

@@ -47,11 +47,15 @@ Partition card_partition(const ForwardOptions& options, const Program& program, 
 }
 
 ModelKernel::ModelKernel(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
-                         const ModelSources& sources, const ForwardOptions& options, const Sequences& sequences,
-                         Stream stream)
-    : config_(config), options_(options), runtime_(cuda::runtime()), device_(options.device), stream_(stream) {
+                         const ModelSources& sources, Partition partition, const ForwardOptions& options,
+                         const Sequences& sequences, Stream stream)
+    : config_(config),
+      options_(options),
+      runtime_(cuda::runtime()),
+      device_(options.device),
+      stream_(stream),
+      partition_(std::move(partition)) {
   const Program program = make_program(config, parts_of(sources));
-  partition_ = card_partition(options, program, sources);
   most_rows_ = fused::most_rows(partition_);
   const Variant& one = variant_of(1);
   weights_.emplace(runtime_, device_, std::move(weights), one.shape, sources, stream_);

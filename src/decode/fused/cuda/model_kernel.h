@@ -1,6 +1,6 @@
 // A model on a card as one kernel: its weights, its tables, what a step brings, and the launch.
 //
-//   ModelKernel model(config, weights, sources, options, sequences, stream);
+//   ModelKernel model(config, weights, sources, partition, options, sequences, stream);
 //   model.plan(step);
 //   model.upload(step);
 //   model.launch(step, false);                // [step.rows(), vocabulary] at model.logits(), in the stream's order
@@ -25,9 +25,9 @@ namespace weft::decode::fused {
 
 class ModelKernel {
  public:
-  // check_fused has passed; the weights lie in the tiles of card_partition.
+  // The partition is check_fused's; the weights lie in its tiles.
   ModelKernel(const ModelConfig& config, std::shared_ptr<const CardWeights> weights, const ModelSources& sources,
-              const ForwardOptions& options, const Sequences& sequences, Stream stream);
+              Partition partition, const ForwardOptions& options, const Sequences& sequences, Stream stream);
 
   int most_rows() const { return most_rows_; }  // of a step: as many as kernels fit for
   // The kernels of all numbers of rows now, several at a time: no step compiles one.
