@@ -1,6 +1,5 @@
 #include "decode/cuda/executor.h"
 
-#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -12,10 +11,7 @@
 #include "ops/cuda/greedy.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
-#include "ops/cuda/linear.h"
-#include "ops/cuda/many_rows.h"
-#include "ops/cuda/tiled_linear.h"
-#include "ops/cuda/tiled_many.h"
+#include "ops/cuda/products.h"
 
 namespace weft::decode {
 namespace {
@@ -51,7 +47,6 @@ class CudaExecutor : public DeviceExecutor {
         weights_(std::move(weights)),
         upload_(card, attention_.num_kinds(), config.head_dim / 2),
         graphs_(card, own_stream_.get()) {
-    if (const ops::Blas* blas = ops::find_blas().blas) many_rows_.emplace(*blas);
     cuda::load_all(cuda::runtime(), stream_.device(), kernels(), team_of(options));
   }
 
@@ -130,7 +125,7 @@ class CudaExecutor : public DeviceExecutor {
   std::vector<const void*> memory_of(const StepOutput& output) const {
     std::vector<const void*> memory{output.logits,  output.greedy,   logits_.data(),
                                     greedy_.data(), buffers_.data(), upload_.tokens()};
-    for (const void* used : tiled_many_.memory()) memory.push_back(used);
+    for (const void* used : products_.memory()) memory.push_back(used);
     for (size_t kind = 0; kind < attention_.num_kinds(); ++kind) memory.push_back(attention_.workspace(kind).data());
     return memory;
   }
@@ -201,10 +196,7 @@ class CudaExecutor : public DeviceExecutor {
     std::vector<ops::KernelText> all{ops::widen_kernel(embedding, embedding.typed_rows[0]), qkv_kernel()};
     const auto add = [&](const CardMatrix& matrix, bool gated) {
       if (matrix.rows == 0) return;  // a stack of one part of layers has not all of them
-      std::vector<ops::KernelText> some = ops::linear_kernels(matrix, gated, is_exact_);
-      all.insert(all.end(), some.begin(), some.end());
-      if (!matrix.is_tiled()) return;
-      some = ops::TiledManyRows::kernels(matrix, is_exact_);
+      const std::vector<ops::KernelText> some = products_.kernels(matrix, gated, is_exact_);
       all.insert(all.end(), some.begin(), some.end());
     };
     add(weights_->head(), false);
@@ -212,11 +204,6 @@ class CudaExecutor : public DeviceExecutor {
       for (const CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.down}) add(*matrix, false);
       add(layer.gate_up, ops::can_gate(layer.gate_up));
     }
-    if (many_rows_)  // makes fp32 of the weights
-      for (const CardLayerWeights& layer : weights_->layers)
-        for (const CardMatrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
-          for (const CardMatrix::TypedRows& typed : matrix->typed_rows)
-            all.push_back(ops::widen_kernel(*matrix, typed));
     all.push_back(ops::norm_kernel());
     all.push_back(ops::greedy_kernel());
     return all;
@@ -229,14 +216,7 @@ class CudaExecutor : public DeviceExecutor {
     product.eps = config_.norm_eps;
     product.exact = is_exact_;
     product.invariant = is_invariant_;
-    const bool by_library = many_rows_ && ops::ManyRows::takes(matrix, product);
-    const bool by_tiles = ops::TiledManyRows::takes(matrix, product);
-    if (by_tiles && (rows_ <= ops::kMostTiledRows || is_invariant_ || !by_library))
-      tiled_many_.multiply(matrix, product, stream_);
-    else if (by_library)
-      many_rows_->multiply(matrix, product, stream_);
-    else
-      ops::linear(matrix, product, stream_);
+    products_.multiply(matrix, product, stream_);
   }
 
   // The residual becomes larger by the product, with its bias and itself normed in models that do so.
@@ -271,9 +251,7 @@ class CudaExecutor : public DeviceExecutor {
     const CardMatrix& matrix = matrix_of(*find(fused, OperationKind::project));
     const Gate gate = fused.back().gate;
     const int64_t half = config_.intermediate_size;
-    const bool is_for_many =
-        matrix.is_tiled() ? rows_ > ops::kMostOfTiledLinear || is_invariant_ : many_rows_ && rows_ > ops::kFewRows;
-    if (ops::can_gate(matrix) && !is_for_many)
+    if (products_.gates(matrix, rows_, is_invariant_))
       return multiply(matrix, {.x = residual_, .y = gated_, .ldy = half, .norm = norm, .gate = gate});
     multiply(matrix, {.x = residual_, .y = both_, .ldy = 2 * half, .norm = norm});
     ops::launch(stream_.device(), ops::gate_kernel(), {.ctas = ops::ctas_of_pieces(rows_, half)}, stream_,
@@ -329,8 +307,7 @@ class CudaExecutor : public DeviceExecutor {
   std::shared_ptr<const CardWeights> weights_;
   StepUpload upload_;
   StepGraphs graphs_;
-  ops::TiledManyRows tiled_many_;
-  std::optional<ops::ManyRows> many_rows_;  // where cuBLASLt is
+  ops::CardProducts products_;
   Workspace logits_;
   ops::GreedyRows greedy_;  // of as many rows
   int64_t rows_ = 0;        // of the step that go on
