@@ -1,6 +1,6 @@
-// The operators around attention: page append, absorbed weights, RoPE, norms, gates, caps, sampling.
-// All check their arguments first, run on the stream, and accept fp32 unless stated. Page append, RoPE, norms, gates
-// and caps take tensors of the CPU or, all of them, of one card; there they return at once. The others take the CPU's.
+// The operators around attention: page append, absorbed weights, products, RoPE, norms, gates, caps, sampling.
+// All check their arguments first, run on the stream, and accept fp32 unless stated. Page append, products, RoPE, norms,
+// gates and caps take tensors of the CPU or, all of them, of one card; there they return at once. The others take the CPU's.
 // A tensor that is written may have gaps and its axes in any order, but each stride steps over all that the smaller
 // ones reach.
 #pragma once
@@ -86,6 +86,16 @@ void apply_rope(const TensorView& x, std::span<const int32_t> positions, const R
 // The same with positions int32 [rows] that lie beside x on a card (AttentionKernel::locate_rows writes them): it may
 // be captured. Throws Error(unsupported) on a CPU.
 void apply_rope(const TensorView& x, const TensorView& positions, const RopeParams& params, Stream stream = {});
+
+struct MatmulOptions {
+  bool add = false;   // c += a b
+  bool tf32 = false;  // on a card, a and b are rounded to 11 bits of mantissa first
+};
+// c = a b. a [rows, inner], b [inner, cols], c [rows, cols], fp32. A factor may be given as its transpose: a view whose
+// rows lie next to each other and whose columns have no gaps. c overlaps neither. Sums are fp32; a card multiplies by
+// cuBLASLt, and without it throws Error(unsupported). May be captured.
+void matmul(const TensorView& a, const TensorView& b, const TensorView& c, MatmulOptions options = {},
+            Stream stream = {});
 
 // y = x / sqrt(mean(x^2) + eps) * weight. x, y [rows, dim] or [rows, heads, dim], weight [dim]. y may be x.
 void rms_norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y, Stream stream = {});

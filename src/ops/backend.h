@@ -20,6 +20,13 @@ struct NormCall {
   TensorView x, residual = {}, weight, y;
   float eps = 0.f;
 };
+// c [rows, cols] = a [rows, inner] b [inner, cols], or c += that. Rows of a and b have no gaps, or columns have none.
+struct MatmulCall {
+  TensorView a, b, c;
+  bool add = false, exact = true;
+};
+// Whether columns of x [rows, cols] have no gaps, and rows have some.
+bool lies_by_columns(const TensorView& x);
 enum class GateKind : uint8_t { silu, gelu_tanh };
 
 class Backend {
@@ -34,6 +41,7 @@ class Backend {
   virtual void rotate(const TensorView& x, const RopeTable& table, Stream stream) const = 0;
   // The same with positions [rows] on the device. Cards alone.
   virtual void rotate_at(const TensorView&, const TensorView&, const RopeFrequencies&, Stream) const {}
+  virtual void multiply(const MatmulCall& call, Stream stream) const = 0;
   virtual void append(const AppendCall& call, Stream stream) const = 0;
 };
 

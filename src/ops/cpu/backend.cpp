@@ -1,7 +1,6 @@
 // Operators on the CPU: one row after another, rows over the team.
 #include "ops/cpu/backend.h"
 
-#include "ops/backend.h"
 #include "ops/elementwise.h"
 
 namespace weft::ops {
@@ -57,6 +56,8 @@ class CpuBackend : public Backend {
   void rotate(const TensorView& x, const RopeTable& table, Stream stream) const override {
     apply_rope_table(x, table, 0, stream);
   }
+
+  void multiply(const MatmulCall& call, Stream stream) const override { multiply_on_cpu(call, stream); }
 
   void append(const AppendCall& call, Stream stream) const override { append_on_cpu(call, stream); }
 };

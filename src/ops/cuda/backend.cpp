@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "device/cuda/memory.h"
 #include "jit/cuda/runtime.h"
+#include "ops/cuda/blas.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/kernels/args.h"
 #include "ops/cuda/launch.h"
@@ -104,6 +105,30 @@ class CudaBackend : public Backend {
     for (int i = 0; i < args.pairs; ++i)
       args.turns[i] = frequencies.radians[static_cast<size_t>(i)] / (2 * std::numbers::pi);
     launch_rows(x, rotate_at_kernel(), stream, args);
+  }
+
+  void multiply(const MatmulCall& call, Stream stream) const override {
+    const BlasSearch& found = find_blas();
+    check(found.blas != nullptr, ErrorCode::unsupported,
+          "matmul: required cuBLASLt on {}, supported are its versions 12 and 13, missing: {}; {}",
+          to_string(call.c.device()), found.tried, found.remedy);
+    const auto matrix_of = [](const TensorView& x) {
+      const bool by_columns = lies_by_columns(x);
+      return BlasMatrix{x.as<float>(), x.stride(by_columns ? 1 : 0), by_columns};
+    };
+    const Device device = call.c.device();
+    // Without memory of its own, so that it may be captured.
+    found.blas->multiply(cuda::Card::at(device.index),
+                         {.a = matrix_of(call.a),
+                          .b = matrix_of(call.b),
+                          .c = call.c.as<float>(),
+                          .ldc = call.c.stride(0),
+                          .rows = call.c.shape(0),
+                          .inner = call.a.shape(1),
+                          .cols = call.c.shape(1),
+                          .add = call.add,
+                          .exact = call.exact},
+                         Workspace(), stream);
   }
 
   void append(const AppendCall& call, Stream stream) const override {

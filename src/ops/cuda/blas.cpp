@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -20,8 +21,19 @@ namespace {
 using Handle = void*;
 using Descriptor = void*;
 constexpr int kSuccess = 0, kNotSupported = 15;
-constexpr int kFp32 = 0, kComputeFp32 = 68, kComputeTf32 = 77;  // cudaDataType_t, cublasComputeType_t
-constexpr int kTransposeA = 3, kTransposed = 1;                 // an attribute of products, its value
+constexpr int kFp32 = 0, kComputeFp32 = 68, kComputeTf32 = 77;    // cudaDataType_t, cublasComputeType_t
+constexpr int kTransposeA = 3, kTransposeB = 4, kTransposed = 1;  // attributes of products, their value
+// Attributes of a preference: how far operands and result are aligned.
+constexpr int kWorkspaceBytes = 1, kAlignmentOfA = 5, kAlignmentOfB = 6, kAlignmentOfC = 7, kAlignmentOfD = 8;
+constexpr uintptr_t kExpected = 256;  // what the library takes for granted where it is told nothing
+
+struct Choice {  // cublasLtMatmulHeuristicResult_t
+  uint64_t algorithm[8];
+  size_t workspace_bytes;
+  int status;
+  float waves;
+  int reserved[4];
+};
 
 #define WEFT_BLAS_FUNCTIONS(X)                                                                                      \
   X(cublasLtCreate, Handle*)                                                                                        \
@@ -30,6 +42,11 @@ constexpr int kTransposeA = 3, kTransposed = 1;                 // an attribute 
   X(cublasLtMatmulDescSetAttribute, Descriptor, int, const void*, size_t)                                           \
   X(cublasLtMatrixLayoutCreate, Descriptor*, int, uint64_t, uint64_t, int64_t)                                      \
   X(cublasLtMatrixLayoutDestroy, Descriptor)                                                                        \
+  X(cublasLtMatmulPreferenceCreate, Descriptor*)                                                                    \
+  X(cublasLtMatmulPreferenceDestroy, Descriptor)                                                                    \
+  X(cublasLtMatmulPreferenceSetAttribute, Descriptor, int, const void*, size_t)                                     \
+  X(cublasLtMatmulAlgoGetHeuristic, Handle, Descriptor, Descriptor, Descriptor, Descriptor, Descriptor, Descriptor, \
+    int, Choice*, int*)                                                                                             \
   X(cublasLtMatmul, Handle, Descriptor, const void*, const void*, Descriptor, const void*, Descriptor, const void*, \
     const void*, Descriptor, void*, Descriptor, const void*, void*, size_t, void*)
 
@@ -42,6 +59,11 @@ struct Functions {
 void require(int status, const char* what) {
   check(status != kNotSupported, ErrorCode::unsupported, "cuBLASLt does not compute this product ({})", what);
   check(status == kSuccess, ErrorCode::device_failed, "cuBLASLt: {} gives status {}", what, status);
+}
+
+uintptr_t address(const void* p) { return reinterpret_cast<uintptr_t>(p); }
+uint32_t alignment_of(const void* p) {
+  return static_cast<uint32_t>(std::min(address(p) & (~address(p) + 1), kExpected));
 }
 
 // What is made for one product.
@@ -63,25 +85,56 @@ class Library : public Blas {
   Library(std::string path, const Functions& functions) : path_(std::move(path)), lib_(functions) {}
   const std::string& path() const override { return path_; }
 
-  // The library's matrices have columns one behind the other: y^T = w x^T, w as the transposed of [cols, outputs].
+  // The library's matrices have columns one behind the other: c^T = b^T a^T, and what lies by rows is transposed as it
+  // is.
   void multiply(cuda::Card& card, const BlasProduct& p, const Workspace& workspace, Stream stream) const override {
     const cuda::Current current(card);
-    const Made product = make_product(p.exact ? kComputeFp32 : kComputeTf32),
-               w = make_layout(p.cols, p.outputs, p.cols), x = make_layout(p.cols, p.rows, p.ldx),
-               y = make_layout(p.outputs, p.rows, p.ldy);
+    const Made product = make_product(p), b = make_layout(p.b, p.inner, p.cols), a = make_layout(p.a, p.rows, p.inner),
+               c = make_layout({p.c, p.ldc}, p.rows, p.cols);
     const float one = 1.f, beta = p.add ? 1.f : 0.f;
-    require(lib_.cublasLtMatmul(handle_of(card), product.get(), &one, p.w, w.get(), p.x, x.get(), &beta, p.y, y.get(),
-                                p.y, y.get(), nullptr, workspace.data(), workspace.bytes(), stream.handle()),
+    std::optional<Choice> choice;  // else the library's own, for operands as it expects them
+    if ((address(p.a.data) | address(p.b.data) | address(p.c)) % kExpected != 0)
+      choice = choose(card, p, product, b, a, c, workspace.bytes());
+    require(lib_.cublasLtMatmul(handle_of(card), product.get(), &one, p.b.data, b.get(), p.a.data, a.get(), &beta, p.c,
+                                c.get(), p.c, c.get(), choice ? choice->algorithm : nullptr, workspace.data(),
+                                workspace.bytes(), stream.handle()),
             "cublasLtMatmul");
   }
 
  private:
-  Made make_product(int compute) const {
+  Made make_product(const BlasProduct& p) const {
     Descriptor made = nullptr;
-    require(lib_.cublasLtMatmulDescCreate(&made, compute, kFp32), "cublasLtMatmulDescCreate");
+    require(lib_.cublasLtMatmulDescCreate(&made, p.exact ? kComputeFp32 : kComputeTf32, kFp32),
+            "cublasLtMatmulDescCreate");
     const int transposed = kTransposed;
-    lib_.cublasLtMatmulDescSetAttribute(made, kTransposeA, &transposed, sizeof transposed);
+    if (p.b.by_columns) lib_.cublasLtMatmulDescSetAttribute(made, kTransposeA, &transposed, sizeof transposed);
+    if (p.a.by_columns) lib_.cublasLtMatmulDescSetAttribute(made, kTransposeB, &transposed, sizeof transposed);
     return {made, lib_.cublasLtMatmulDescDestroy};
+  }
+  Choice choose(const cuda::Card& card, const BlasProduct& p, const Made& product, const Made& b, const Made& a,
+                const Made& c, size_t workspace_bytes) const {
+    Descriptor made = nullptr;
+    require(lib_.cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
+    const Made preference{made, lib_.cublasLtMatmulPreferenceDestroy};
+    const auto set = [&](int attribute, auto value) {
+      require(lib_.cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof value),
+              "cublasLtMatmulPreferenceSetAttribute");
+    };
+    set(kWorkspaceBytes, workspace_bytes);
+    set(kAlignmentOfA, alignment_of(p.b.data));
+    set(kAlignmentOfB, alignment_of(p.a.data));
+    set(kAlignmentOfC, alignment_of(p.c));
+    set(kAlignmentOfD, alignment_of(p.c));
+    Choice choice = {};
+    int found = 0;
+    require(lib_.cublasLtMatmulAlgoGetHeuristic(handle_of(card), product.get(), b.get(), a.get(), c.get(), c.get(),
+                                                made, 1, &choice, &found),
+            "cublasLtMatmulAlgoGetHeuristic");
+    require(found == 0 ? kNotSupported : choice.status, "no algorithm for these addresses");
+    return choice;
+  }
+  Made make_layout(const BlasMatrix& m, int64_t rows, int64_t cols) const {
+    return m.by_columns ? make_layout(rows, cols, m.ld) : make_layout(cols, rows, m.ld);
   }
   Made make_layout(int64_t rows, int64_t cols, int64_t ld) const {
     Descriptor made = nullptr;

@@ -11,13 +11,19 @@
 
 namespace weft::ops {
 
-// y [rows, outputs] = x [rows, cols] w [outputs, cols]^T, all fp32 and 256-byte aligned; `add`: y += that.
+// Of fp32, at whole elements: rows `ld` elements apart, or its columns, which then have no gaps within.
+struct BlasMatrix {
+  const float* data;
+  int64_t ld;
+  bool by_columns = false;
+};
+// c [rows, cols] = a [rows, inner] b [inner, cols]; `add`: c += that.
 struct BlasProduct {
-  const float *w, *x;
-  float* y;
-  int64_t rows, outputs, cols, ldx, ldy;  // strides of rows in elements; w has no gaps
+  BlasMatrix a, b;
+  float* c;
+  int64_t ldc, rows, inner, cols;
   bool add;
-  bool exact;  // else x and w are multiplied in TF32: 11 bits of mantissa
+  bool exact;  // else a and b are multiplied in TF32: 11 bits of mantissa
 };
 
 class Blas {

@@ -65,14 +65,13 @@ void ManyRows::multiply(const CardMatrix& matrix, const CardProduct& product, St
       else
         widen(matrix, typed, first, count, w, stream);
       blas_->multiply(cuda::Card::at(matrix.device.index),
-                      {.w = w,
-                       .x = x,
-                       .y = product.y + typed.first_row + first,
+                      {.a = {x, ldx},
+                       .b = {w, cols, true},
+                       .c = product.y + typed.first_row + first,
+                       .ldc = product.ldy,
                        .rows = product.rows,
-                       .outputs = count,
-                       .cols = cols,
-                       .ldx = ldx,
-                       .ldy = product.ldy,
+                       .inner = cols,
+                       .cols = count,
                        .add = product.add,
                        .exact = product.exact},
                       workspace_, stream);

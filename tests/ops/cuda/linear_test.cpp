@@ -277,6 +277,35 @@ TEST_F(CardLinear, MultipliesManyRowsByTheLibrary) {
   EXPECT_FALSE(ops::ManyRows::takes(matrix, odd));
 }
 
+// At any addresses: the library is told how far they are aligned.
+TEST_F(CardLinear, MultipliesMatricesHoweverTheyLie) {
+  constexpr int64_t kRows = 5, kInner = 9, kCols = 7, kGap = 1;
+  for (const bool a_by_columns : {false, true})
+    for (const bool b_by_columns : {false, true})
+      for (const bool add : {false, true}) {
+        const auto matrix_of = [](float* data, int64_t rows, int64_t cols, bool by_columns) {
+          const int64_t ld = (by_columns ? rows : cols) + kGap;
+          const int64_t shape[] = {rows, cols}, strides[] = {by_columns ? 1 : ld, by_columns ? ld : 1};
+          return TensorView(data, DType::fp32, shape, strides, Device::cuda(0));
+        };
+        const auto at = [](const TensorView& x, int64_t i, int64_t j) {
+          return double{x.as<float>()[i * x.stride(0) + j * x.stride(1)]};
+        };
+        const std::vector<float> before = random_floats(100, 3);
+        const TensorView a = matrix_of(place(random_floats(100, 1)) + 1, kRows, kInner, a_by_columns),
+                         b = matrix_of(place(random_floats(100, 2)) + 2, kInner, kCols, b_by_columns),
+                         c = matrix_of(place(before) + 1, kRows, kCols, false);
+        matmul(a, b, c, {.add = add});
+        for (int64_t i = 0; i < kRows; ++i)
+          for (int64_t j = 0; j < kCols; ++j) {
+            double sum = add ? double{before[static_cast<size_t>(1 + i * c.stride(0) + j)]} : 0.;
+            for (int64_t k = 0; k < kInner; ++k) sum += at(a, i, k) * at(b, k, j);
+            ASSERT_NEAR(at(c, i, j), sum, 1e-4) << i << ", " << j << (a_by_columns ? ", a^T" : "")
+                                                << (b_by_columns ? ", b^T" : "") << (add ? ", added" : "");
+          }
+      }
+}
+
 TEST_F(CardLinear, ReadsRowsOfAnEmbedding) {
   for (const WeightType type : kWeightTypes) {
     const int64_t cols = whole_blocks(type, 100), rows = 9;
