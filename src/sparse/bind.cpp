@@ -308,15 +308,15 @@ void bind_reals(const Stage1& program, const std::map<std::string, double>& real
   bound.numbers.reals = reals;
 }
 
-void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& made_here,
+void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const OwnBuffers& own,
                   Bound& bound, const ArgumentNames& names) {
-  Names own = weft::sparse::made_here(program);
-  for (const auto& [array, values] : bound.arrays) own.insert(array);
+  Names made = made_here(program);
+  for (const auto& [array, values] : bound.arrays) made.insert(array);
   std::vector<std::string> known;
   for (const SparseBuffer& buffer : program.buffers)
-    if (!own.contains(buffer.name)) known.push_back(buffer.name);
+    if (!made.contains(buffer.name)) known.push_back(buffer.name);
   for (const auto& [name, tensor] : buffers)
-    check(program.find_buffer(name) != nullptr && !own.contains(name), ErrorCode::invalid_argument,
+    check(program.find_buffer(name) != nullptr && !made.contains(name), ErrorCode::invalid_argument,
           "{}: the program has no such buffer to give{}", names.buffer(name), did_you_mean(name, known));
   bound.given.clear();
   for (const SparseBuffer& buffer : program.buffers) {
@@ -324,12 +324,11 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
     const int64_t count = num_values(program, buffer, bound.numbers);
     check(count >= 0 && count < int64_t{1} << 40, ErrorCode::invalid_shape, "{}: {} values are too many", given, count);
     const size_t bytes = static_cast<size_t>(count) * static_cast<size_t>(bits_of(buffer.dtype)) / 8;
-    if (own.contains(buffer.name) && !made_here.contains(buffer.name)) continue;  // kept in memory of the code
-    if (made_here.contains(buffer.name)) {
-      std::vector<char>& memory = bound.values[buffer.name];
-      memory.resize(bytes + 64);
-      auto address = reinterpret_cast<uintptr_t>(memory.data());
-      bound.pointers[buffer.name] = memory.data() + (64 - address % 64) % 64;
+    if (made.contains(buffer.name) && !own.names.contains(buffer.name)) continue;  // kept in memory of the code
+    if (own.names.contains(buffer.name)) {
+      Workspace& memory = bound.values[buffer.name];
+      if (memory.bytes() < bytes || memory.bytes() == 0) memory = Workspace(own.device, std::max<size_t>(bytes, 64));
+      bound.pointers[buffer.name] = memory.data();
       continue;
     }
     const auto found = buffers.find(buffer.name);
@@ -338,8 +337,8 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
     const TensorView& tensor = found->second;
     check(tensor.dtype() == buffer.dtype, ErrorCode::invalid_dtype, "{}: is of {}; the program has {}", given,
           weft::to_string(tensor.dtype()), weft::to_string(buffer.dtype));
-    check(tensor.device() == Device::cpu(), ErrorCode::invalid_device, "{}: lies on {}; the operator runs on cpu",
-          given, weft::to_string(tensor.device()));
+    check(tensor.device() == own.device, ErrorCode::invalid_device, "{}: lies on {}; the operator runs on {}", given,
+          weft::to_string(tensor.device()), weft::to_string(own.device));
     check(tensor.is_contiguous(), ErrorCode::invalid_stride, "{}: is not contiguous", given);
     check(tensor.size() == count, ErrorCode::invalid_shape, "{}: {} has {} values; the program has {} there", given,
           tensor, tensor.size(), count);

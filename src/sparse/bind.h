@@ -10,6 +10,7 @@
 #include "sparse/argument_names.h"
 #include "sparse/formats/structure.h"
 #include "sparse/schedule.h"
+#include "weft/device.h"
 
 namespace weft::sparse {
 
@@ -19,7 +20,7 @@ struct Bound {
   loop::Memory structure_numbers = {};                                      // those that the structures tell
   std::map<std::string, std::vector<int32_t>> arrays = {};                  // of formats that were made here
   std::map<std::string, std::vector<int64_t>> wide_arrays = {};             // of axes whose indices are of int64
-  std::map<std::string, std::vector<char>> values = {};                     // of buffers that are filled here
+  std::map<std::string, Workspace> values = {};                             // of buffers that are filled here
   std::map<std::string, std::shared_ptr<const Structure::Data>> held = {};  // by axis
   std::map<std::string, void*> pointers = {};                               // by the name of array or buffer
   struct Given {
@@ -44,8 +45,13 @@ void bind_shapes(const Stage1& program, const std::map<std::string, TensorView>&
 // Real parameters, all of them. Throws Error(invalid_argument).
 void bind_reals(const Stage1& program, const std::map<std::string, double>& reals, Bound& bound,
                 const ArgumentNames& names = ArgumentNames::of_library());
-// Tensors of the caller; memory for buffers that `made_here` names. Other temporary buffers get none.
-void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const Names& made_here,
+// Where the code runs, and the buffers that are given memory there. Other temporary buffers get none.
+struct OwnBuffers {
+  Names names = {};
+  Device device = {};
+};
+// Tensors of the caller, which lie on that device; memory for its own.
+void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const OwnBuffers& own,
                   Bound& bound, const ArgumentNames& names = ArgumentNames::of_library());
 // Other tensors of the same names, types and shapes instead.
 void rebind_buffers(const std::map<std::string, TensorView>& buffers, Bound& bound);

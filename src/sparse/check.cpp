@@ -37,7 +37,7 @@ loop::Memory memory_of(const Operator& op, const RunArguments& arguments) {
   bind_reals(made.stage1, arguments.reals, bound);
   bind_rows(made.compute2, bound);
   const Names own = made_here(made.stage1);
-  bind_buffers(made.stage1, arguments.buffers, own, bound);
+  bind_buffers(made.stage1, arguments.buffers, {own}, bound);
   loop::Memory memory{.scalars = bound.numbers.scalars, .reals = bound.numbers.reals};
   for (const Axis& axis : made.compute2.axes) {
     const auto add = [&](const std::string& array, int64_t size) {
@@ -142,7 +142,7 @@ void check_arguments(const Operator& op, const RunArguments& arguments, const Ar
   bind_parameters(made.stage1, arguments.scalars, arguments.buffers, bound, names);
   bind_reals(made.stage1, arguments.reals, bound, names);
   bind_rows(made.compute2, bound);
-  bind_buffers(made.stage1, arguments.buffers, op.impl().own, bound, names);
+  bind_buffers(made.stage1, arguments.buffers, {op.impl().own}, bound, names);
 }
 
 std::vector<std::string> inputs_of(const Stage1& program) {

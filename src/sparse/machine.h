@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "weft/tensor.h"
+
 namespace weft::sparse {
 
 struct Machine {
@@ -12,6 +14,7 @@ struct Machine {
   bool prefers_bf16_dots = false;                    // to widening, and multiplying and adding in fp32
 };
 
-const Machine& machine();  // of sparse/cpu
+// Throws Error(unsupported | invalid_device) where there is no such device.
+const Machine& machine(Device device = Device::cpu());
 
 }  // namespace weft::sparse

@@ -25,16 +25,13 @@ bool same_shapes(const std::map<std::string, TensorView>& a, const std::map<std:
 }
 
 Operator compile_parsed(const ParsedProgram& parsed, Device device, const CompileOptions& options) {
-  check(device == Device::cpu(), ErrorCode::unsupported,
-        "compile: device {}: required: a backend that loads kernels there; supported: cpu; `text(\"cuda\")` shows the "
-        "kernels",
-        weft::to_string(device));
-  auto impl = std::make_shared<Operator::Impl>(run_passes(parsed, options));
+  const Backend& backend = backend_of(device, "compile");
+  auto impl = std::make_shared<Operator::Impl>(run_passes(parsed, options), device);
   if (!options.stop_after.empty()) return Operator(impl);
   for (const std::string& name : made_here(impl->made.stage1))
     if (impl->made.compute3.function.find(name) != nullptr) impl->own.insert(name);
   const auto start = std::chrono::steady_clock::now();
-  impl->loaded = load_on_cpu(impl->made);
+  impl->loaded = backend.load(impl->made, device);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   impl->made.times.push_back({"compile and load", took.count()});
   return Operator(impl);
@@ -45,7 +42,7 @@ void bind_rest(const Operator::Impl& impl, const RunArguments& arguments, Bound&
   bind_parameters(impl.made.stage1, arguments.scalars, arguments.buffers, bound);
   bind_reals(impl.made.stage1, arguments.reals, bound);
   bind_rows(impl.made.compute2, bound);
-  bind_buffers(impl.made.stage1, arguments.buffers, impl.own, bound);
+  bind_buffers(impl.made.stage1, arguments.buffers, {impl.own, impl.device}, bound);
 }
 
 // Beside another run of the operator, which has no formats of its own.

@@ -4,13 +4,14 @@
 #include <memory>
 #include <mutex>
 
-#include "sparse/loaded.h"
+#include "sparse/backend.h"
 
 namespace weft::sparse {
 
 struct Operator::Impl {
-  explicit Impl(Compilation compilation) : made(std::move(compilation)) {}
+  Impl(Compilation compilation, Device on) : made(std::move(compilation)), device(on) {}
   Compilation made;
+  Device device;                              // that it runs on
   std::unique_ptr<const Loaded> loaded = {};  // null: compiled up to some pass
   Names own = {};  // memory that is made here; a schedule may have kept a temporary buffer in registers
   // What the last run was bound to, with formats made of its structures, their values, and memory of temporary buffers.

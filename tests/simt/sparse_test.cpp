@@ -100,7 +100,7 @@ class Bench {
     sparse::bind_parameters(made.stage1, arguments.scalars, tensors.arguments.buffers, bound_);
     sparse::bind_reals(made.stage1, arguments.reals, bound_);
     sparse::bind_rows(made.compute2, bound_);
-    sparse::bind_buffers(made.stage1, tensors.arguments.buffers, own, bound_);
+    sparse::bind_buffers(made.stage1, tensors.arguments.buffers, {own}, bound_);
     if (!made.preprocess3.function.body.empty()) functions_.push_back(&made.preprocess3.function);
     functions_.push_back(&made.compute3.function);
     for (const loop::Function* function : functions_)

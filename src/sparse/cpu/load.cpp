@@ -1,4 +1,5 @@
-// Phases as functions of a shared object, run one after another by the team.
+#include "sparse/cpu/load.h"
+
 #include <bit>
 #include <future>
 #include <vector>
@@ -8,7 +9,6 @@
 #include "loop/codegen/c_family.h"
 #include "loop/codegen/printers.h"
 #include "sparse/failures.h"
-#include "sparse/loaded.h"
 
 namespace weft::sparse {
 namespace {

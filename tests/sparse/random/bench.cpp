@@ -26,7 +26,7 @@ Bench::Bench(const Case& c, const Operator& op, const Make& make) : case_(c), de
   bind_reals(made.stage1, arguments.reals, bound);
   bind_rows(made.compute2, bound);
   const loop::Names own = made_here(made.stage1);
-  bind_buffers(made.stage1, arguments.buffers, own, bound);
+  bind_buffers(made.stage1, arguments.buffers, {own}, bound);
   numbers_ = bound.numbers;
   if (!made.preprocess3.function.body.empty()) functions_.push_back(&made.preprocess3.function);
   if (!made.compute3.function.body.empty()) functions_.push_back(&made.compute3.function);

@@ -1,0 +1,42 @@
+// What a device brings to sparse programs: code that runs there, and facts that schedules are chosen by. Programs,
+// passes, checks and bindings are the same for all.
+//
+//   const Backend& backend = backend_of(device, "compile");
+//   const std::unique_ptr<const Loaded> loaded = backend.load(compilation, device);
+//   loaded->compute(bound, stream);
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "sparse/bind.h"
+#include "sparse/compile.h"
+#include "sparse/machine.h"
+
+namespace weft::sparse {
+
+// A compilation's code, loaded on a device. Thread-safe.
+class Loaded {
+ public:
+  virtual ~Loaded() = default;
+  // Fills the buffers of other formats; then what is computed always. On the CPU both return when done.
+  virtual void preprocess(const Bound& bound, Stream stream) const = 0;
+  virtual void compute(const Bound& bound, Stream stream) const = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  // Throws Error(unsupported | invalid_device) where there is no such device; `name` is what asks for it.
+  virtual void require(Device device, std::string_view name) const = 0;
+  virtual const Machine& machine(Device device) const = 0;
+  // Compiles and loads; throws what jit/build.h throws.
+  virtual std::unique_ptr<const Loaded> load(const Compilation& made, Device device) const = 0;
+};
+
+// Throws Error(unsupported | invalid_device) where there is no such device.
+const Backend& backend_of(Device device, std::string_view name);
+
+const Backend& cpu_backend();  // of sparse/cpu
+
+}  // namespace weft::sparse
