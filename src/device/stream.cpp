@@ -2,6 +2,7 @@
 
 #include "base/device_checks.h"
 #include "device/cuda/clamped.h"
+#include "device/cuda/report.h"
 #include "weft/device.h"
 
 namespace weft {
@@ -18,6 +19,7 @@ void Stream::synchronize() const {
   auto* const stream = static_cast<cuda::api::Stream>(handle_);
   cuda::synchronize(card, stream);
   cuda::refuse_clamped(card, stream);
+  cuda::refuse_reported(card, stream);
 }
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 
 namespace weft::cuda {
 
-// Throws Error(device_failed).
+// `args`: the kernel's one argument, or all of its 8 bytes each, one behind another. Throws Error(device_failed).
 void launch_with(const Kernel& kernel, const Grid& grid, api::Stream stream, const void* args);
 template <class Args>
 void launch(const Kernel& kernel, const Grid& grid, api::Stream stream, const Args& args) {

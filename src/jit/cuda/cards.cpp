@@ -84,7 +84,8 @@ class Cards : public Runtime {
     return *loaded_.get(hash, Wanted{device.index, text}, [&] {
       auto made = std::make_unique<OnCard>();
       made->module = jit::cuda_module(card, text.name, text.text(), text.flags).module;
-      made->kernel = find_kernel(*made->module, text.symbol.c_str(), text.shared_bytes);
+      made->kernel = find_kernel(*made->module, text.symbol.c_str(), text.shared_bytes, text.carveout);
+      made->kernel.num_arguments = text.num_arguments;
       return made;
     });
   }

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "device/cuda/grid.h"
+#include "device/cuda/module.h"
 
 namespace weft::cuda {
 
@@ -26,6 +26,8 @@ struct KernelText {
   std::string instances{};            // behind the head
   std::vector<std::string> flags{};   // of the compiler, beside those of every kernel
   int threads = 0, shared_bytes = 0;  // of a CTA; shared memory: the most that a launch may give it
+  int num_arguments = 0;              // of 8 bytes each; 0: one, a struct
+  Carveout carveout = Carveout::shared_memory;
 
   std::string text() const { return head + instances; }
   friend bool operator==(const KernelText&, const KernelText&) = default;

@@ -43,7 +43,7 @@ class Runtime {
   virtual const LoadedKernel& load(Device device, const KernelText& text) const = 0;
   // CTAs of the grid's threads and shared memory that a multiprocessor holds at once.
   virtual int ctas_per_multiprocessor(const LoadedKernel& kernel, const Grid& grid) const = 0;
-  // `args`: the kernel's one argument, of which at most `bytes` are read.
+  // `args`: the kernel's one argument, of which at most `bytes` are read, or all of its 8 bytes each.
   virtual void launch(const LoadedKernel& kernel, const Grid& grid, const void* args, size_t bytes,
                       Stream stream) const = 0;
   template <class Args>

@@ -11,7 +11,13 @@
 #include "base/device_checks.h"
 #include "base/once_map.h"
 #include "device/memory.h"
+#include "tests/simt/sparse/card_shape.h"
 #include "tile/abi/tensor_map.h"
+
+namespace weft::simt {
+CardShape card_shape;
+unsigned sparse_threads_x = 0;  // tests/simt/sparse/cuda.h asks for it
+}  // namespace weft::simt
 
 namespace weft::testing {
 namespace {
@@ -48,8 +54,29 @@ void run_once(simt::Memory& memory, simt::Launch launch, const std::function<voi
   simt::run(memory, launch, kernel);
 }
 
+// A text that is complete, as programs of sparse tensors are: its kernels have arguments of 8 bytes each.
+std::string host_text_of_program(const cuda::KernelText& text) {
+  std::string program = text.text();
+  const std::string of_card = "extern __shared__ double2 memory[];\n  return (unsigned char*)memory;";
+  const size_t at = program.find(of_card);
+  ensure(at != program.npos, "'{}' takes shared memory otherwise", text.name);
+  program.replace(at, of_card.size(), "return weft::simt::shared_memory();");
+  // All of its kernels, so that each program is compiled once.
+  const std::string head = "extern \"C\" __global__ void ";
+  std::string launches;
+  for (size_t kernel = program.find(head); kernel != program.npos; kernel = program.find(head, kernel + 1)) {
+    const size_t begin = kernel + head.size();
+    launches += fmt::format(
+        "extern \"C\" __attribute__((no_sanitize(\"thread\"))) void launch_{0}(const void* args) {{\n"
+        "  WeftCall<{0}>::run(static_cast<const long long*>(args));\n}}\n",
+        program.substr(begin, program.find('(', begin) - begin));
+  }
+  return "#include \"tests/simt/sparse/card_words.h\"\n" + program + launches;
+}
+
 // The text with twins in the place of tile/cuda/ptx. The arguments are the launch's, outside of the kernel's memory.
 std::string host_text(const cuda::KernelText& text, const std::string& architecture) {
+  if (text.num_arguments > 0) return host_text_of_program(text);
   return fmt::format(
       "{}#include \"{}\"\n{}\n"
       "template <class A>\n__attribute__((no_sanitize(\"thread\"))) void weft_call(void (*kernel)(A), const void* "
@@ -76,7 +103,8 @@ class HostMachine : public cuda::Runtime {
       void* const module = simt::compile(host_text(text, architecture_), text.head, error);
       ensure(module != nullptr, "'{}' does not compile on the host: {}", text.name, error);
       OnHost made;
-      made.call = reinterpret_cast<void (*)(const void*)>(dlsym(module, "weft_launch"));
+      const std::string launch = text.num_arguments > 0 ? "launch_" + text.symbol : "weft_launch";
+      made.call = reinterpret_cast<void (*)(const void*)>(dlsym(module, launch.c_str()));
       made.symbol = text.symbol;
       return made;
     });
@@ -97,9 +125,12 @@ class HostMachine : public cuda::Runtime {
     const auto run = [grid, copy, &loaded = static_cast<const OnHost&>(kernel)] {
       if (watch_launch) watch_launch(loaded.symbol, grid, copy.data());
       const auto run_in = host_in_all_orders ? simt::run_in_all_orders : run_once;
+      const auto number = [](int n) { return static_cast<unsigned>(n); };
+      simt::card_shape = {{number(grid.threads), number(grid.threads_y), number(grid.threads_z)},
+                          {number(grid.ctas), number(grid.ctas_y), number(grid.ctas_z)}};
       run_in(host_memory(),
-             {.ctas = grid.ctas - host_absent_ctas,
-              .threads = grid.threads,
+             {.ctas = grid.ctas * grid.ctas_y * grid.ctas_z - host_absent_ctas,
+              .threads = grid.threads_of_cta(),
               .shared_bytes = static_cast<size_t>(grid.shared_bytes),
               .cluster = grid.cluster,
               .cooperative = grid.cooperative,

@@ -1,4 +1,4 @@
-// What the CUDA text of random programs says to the language, where tests/simt/sparse/cuda.h has less: threads and CTAs
+// What the CUDA text of any sparse program says to the language, where tests/simt/sparse/cuda.h has less: threads and CTAs
 // in three dimensions, sums that meet. Included by texts alone.
 #pragma once
 
@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "tests/sparse/random/card_shape.h"
+#include "tests/simt/sparse/card_shape.h"
 
 // Index and extent along one of three dimensions.
 template <int dimension, bool of_cta>

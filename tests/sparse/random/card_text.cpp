@@ -13,12 +13,7 @@
 #include "sparse/operator.h"
 #include "tests/simt/host/compile.h"
 #include "tests/simt/machine/machine.h"
-#include "tests/sparse/random/card_shape.h"
-
-namespace weft::simt {
-CardShape card_shape;
-unsigned sparse_threads_x = 0;  // tests/simt/sparse/cuda.h asks for it
-}  // namespace weft::simt
+#include "tests/simt/sparse/card_shape.h"
 
 namespace weft::sparse::random {
 namespace {
@@ -32,7 +27,7 @@ std::string host_text(const std::vector<loop::Launches>& kernels) {
   const size_t at = text.find(of_card);
   ensure(at != text.npos, "the prelude gives shared memory otherwise");
   text.replace(at, of_card.size(), "return weft::simt::shared_memory();");
-  text = "#include \"tests/sparse/random/card_words.h\"\n" + text;
+  text = "#include \"tests/simt/sparse/card_words.h\"\n" + text;
   for (const loop::Launches& launches : kernels)
     for (size_t p = 0; p < launches.phases.size(); ++p) {
       const std::string name = loop::phase_name(launches.function, p);
