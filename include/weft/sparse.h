@@ -1,4 +1,5 @@
-// Sparse tensor programs: axes, buffers and iterations, how they are stored and scheduled, compiled for this machine.
+// Sparse tensor programs: axes, buffers and iterations, how they are stored and scheduled, compiled for this machine or
+// for a card, Device::cuda().
 //
 //   Program program = parse(text);                                 // docs/sparse.md shows the language
 //   Operator op = compile(program, Device::cpu());
@@ -179,6 +180,9 @@ class Operator {
   // that is not known, a tensor of another shape or type, outputs that overlap with other tensors. After all is
   // computed it throws Error(invalid_argument) for a program that wrote where a buffer stores nothing, naming
   // iteration, buffer and coordinate, or divided an integer by 0, naming iteration, division and coordinates.
+  // On a card a run enqueues on the stream, whose synchronize() throws that. Tensors lie on the operator's device,
+  // those that are read 16 bytes at a time at multiples of that. A stream may be captured once a run with the same
+  // structures, parameters and shapes has been there; a graph may run as long as the operator lives.
   void run(const RunArguments& arguments, Stream stream = {}) const;
   // "stage1", "stage2", "stage3", "code" or "cuda".
   std::string text(std::string_view stage) const;
@@ -191,7 +195,8 @@ class Operator {
   std::shared_ptr<Impl> impl_;
 };
 
-// With the program's own schedule, or with lines of another one.
+// With the program's own schedule, or with lines of another one. For a card throws Error(unsupported) that names the
+// schedule's line for what has no meaning there.
 Operator compile(const Program& program, Device device = Device::cpu(), const CompileOptions& options = {});
 Operator compile(const Program& program, std::string_view schedule, Device device = Device::cpu(),
                  const CompileOptions& options = {});

@@ -13,6 +13,7 @@
 #include "base/names.h"
 #include "cli/arguments.h"
 #include "cli/cli.h"
+#include "cli/device.h"
 #include "cli/number.h"
 #include "cli/output.h"
 #include "cli/packed_file.h"
@@ -28,7 +29,7 @@ namespace weft::cli {
 namespace {
 
 struct SparseOptions {
-  std::string file, print, schedule, svg;
+  std::string file, print, schedule, svg, device = "cpu";
   std::vector<std::string> matrices, structures, set, inputs, outputs;
   bool run = false, check = false, sum_duplicates = false, pattern = false, tune = false;
   int seconds = 45;
@@ -146,6 +147,7 @@ void set_parameters(const SparseOptions& options, const sparse::Stage1& program,
 // `doing`: what takes memory, for a message where there is too little.
 void compile_and_run(const SparseOptions& options, const sparse::Program& program, const Context& context,
                      std::string& doing) {
+  const Device device = require_device(options.device);
   sparse::CompileOptions compile_options;
   const sparse::Stage1 stage1 = sparse::parse_program(program.text()).stage1;
   set_parameters(options, stage1, compile_options);
@@ -153,6 +155,7 @@ void compile_and_run(const SparseOptions& options, const sparse::Program& progra
   SparseRun run{.inputs = by_name("--input", options.inputs),
                 .outputs = outputs_by_name(options.outputs),
                 .check = options.check,
+                .device = device,
                 .seed = options.seed};
   run.set = compile_options.set;
   check_run(run, stage1);
@@ -161,8 +164,8 @@ void compile_and_run(const SparseOptions& options, const sparse::Program& progra
   const auto start = Clock::now();
   const std::string schedule = options.schedule.empty() ? "" : read_packed_file(options.schedule);
   const sparse::Operator op = naming_file(options.file, options.schedule, [&] {
-    return options.schedule.empty() ? sparse::compile(program, Device::cpu(), compile_options)
-                                    : sparse::compile(program, schedule, Device::cpu(), compile_options);
+    return options.schedule.empty() ? sparse::compile(program, device, compile_options)
+                                    : sparse::compile(program, schedule, device, compile_options);
   });
   run.compile_ms = seconds_since(start) * 1e3;
   if (!options.svg.empty()) write_picture(options, op, run.matrices);
@@ -252,12 +255,13 @@ void add_sparse(Program& program, Context& context) {
   const Option seconds =
       verb.option("--seconds", options->seconds, "With --tune: for so long; another call goes on with what is left")
           .range(0, 86400);
+  const Option device = verb.option("--device", options->device, "Where it runs: cpu, cuda:0, ...");
   verb.flag("--check", options->check, "With --run: compare with the interpreter, in fp64");
   const Option seed = verb.option("--seed", options->seed, "With --run: of the numbers that fill buffers");
   const Option svg = verb.option("--svg", options->svg, "Draw the matrix in its formats, and the loops, into this file")
                          .type_name("FILE")
                          .filled();
-  for (const Option& other : {run, print, schedule, svg}) tune.excludes(other);
+  for (const Option& other : {run, print, schedule, svg, device}) tune.excludes(other);
   verb.example("weft sparse spmm.txt --run --matrix J=cora.mtx.gz --set feat=64 --check --out C=c.npy");
   verb.runs([options, seconds, seed, &context] {
     options->has_seconds = seconds.given();

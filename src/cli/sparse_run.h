@@ -18,6 +18,7 @@ struct SparseRun {
   std::map<std::string, std::string> inputs = {};   // file by buffer
   std::map<std::string, std::string> outputs = {};  // file by buffer; "": of the only one that is written
   bool check = false;
+  Device device = {};
   uint64_t seed = 0;
   double compile_ms = 0;
 };

@@ -1,15 +1,14 @@
 #include "sparse/backend.h"
 
-#include "base/check.h"
+#include "base/device_checks.h"
 
 namespace weft::sparse {
 
 const Backend& backend_of(Device device, std::string_view name) {
-  check(device == Device::cpu(), ErrorCode::unsupported,
-        "{}: device {}: required: a backend that loads kernels there; supported: cpu; `text(\"cuda\")` shows the "
-        "kernels",
-        name, weft::to_string(device));
-  return cpu_backend();
+  if (device.kind == DeviceKind::cuda_host) refuse_device(name, device);
+  const Backend& backend = device.kind == DeviceKind::cuda ? cuda_backend() : cpu_backend();
+  backend.require(device, name);
+  return backend;
 }
 
 const Machine& machine(Device device) { return backend_of(device, "machine").machine(device); }

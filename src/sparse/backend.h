@@ -19,9 +19,14 @@ namespace weft::sparse {
 class Loaded {
  public:
   virtual ~Loaded() = default;
-  // Fills the buffers of other formats; then what is computed always. On the CPU both return when done.
+  // Puts what the host has made for a binding where the code reads it: behind each change but of its tensors.
+  virtual void place(Bound&) const {}
+  // Fills the buffers of other formats; then what is computed always. On the CPU both return when done, on a card they
+  // enqueue: the binding stays until that has ended.
   virtual void preprocess(const Bound& bound, Stream stream) const = 0;
   virtual void compute(const Bound& bound, Stream stream) const = 0;
+  // Whether what is enqueued goes into a graph, which runs it later and again.
+  virtual bool is_captured(Stream) const { return false; }
 };
 
 class Backend {
@@ -37,6 +42,7 @@ class Backend {
 // Throws Error(unsupported | invalid_device) where there is no such device.
 const Backend& backend_of(Device device, std::string_view name);
 
-const Backend& cpu_backend();  // of sparse/cpu
+const Backend& cpu_backend();   // of sparse/cpu
+const Backend& cuda_backend();  // of sparse/cuda
 
 }  // namespace weft::sparse

@@ -14,6 +14,11 @@
 
 namespace weft::sparse {
 
+// What a device keeps of a binding.
+struct Placed {
+  virtual ~Placed() = default;
+};
+
 // What the compiled phases are called with. Holds what it points to, but for the caller's tensors.
 struct Bound {
   loop::Memory numbers = {};                                                // parameters
@@ -29,6 +34,7 @@ struct Bound {
     bool written;
   };
   std::vector<Given> given = {};  // the caller's tensors
+  std::shared_ptr<Placed> placed = {};
 };
 
 // Arrays and parameters: from structures by axis, from the formats made of them, from `scalars` and shapes. Throws

@@ -44,14 +44,6 @@ struct Pass {
   bool of_card = false;  // runs where stop_after names one of these
 };
 
-// What each thread of a card runs.
-std::vector<loop::Launches> kernels_of(const Compilation& made) {
-  std::vector<loop::Launches> kernels;
-  for (const loop::Launches& launches : made.launches) kernels.push_back(loop::split_threads(launches));
-  check_bound_loops(made.compute2);
-  return kernels;
-}
-
 const Pass kPasses[] = {
     // Stage I: coordinates.
     {"specialise",
@@ -181,6 +173,13 @@ std::vector<std::string> pass_names() {
   std::vector<std::string> names;
   for (const Pass& pass : kPasses) names.emplace_back(pass.name);
   return names;
+}
+
+std::vector<loop::Launches> kernels_of(const Compilation& made) {
+  std::vector<loop::Launches> kernels;
+  for (const loop::Launches& launches : made.launches) kernels.push_back(loop::split_threads(launches));
+  check_bound_loops(made.compute2);
+  return kernels;
 }
 
 std::string cuda_text(const Compilation& made) {

@@ -34,6 +34,9 @@ struct Compilation {
 // loop/codegen/printers.h say.
 Compilation run_passes(const ParsedProgram& program, const CompileOptions& options);
 std::vector<std::string> pass_names();
+// What each thread of a card runs of both functions, of a compilation that came to its end. Throws Error(unsupported)
+// naming the schedule's line.
+std::vector<loop::Launches> kernels_of(const Compilation& compilation);
 // Text of CUDA of all that runs, first what runs once for new values, of a compilation that came to its end.
 std::string cuda_text(const Compilation& compilation);
 

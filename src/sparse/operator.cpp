@@ -50,7 +50,12 @@ void run_anew(const Operator::Impl& impl, const RunArguments& arguments, Stream 
   Bound bound;
   bind_structures(impl.made.stage1, impl.made.schedule.decompositions(), arguments.structures, bound);
   bind_rest(impl, arguments, bound);
+  impl.loaded->place(bound);
   impl.loaded->compute(bound, stream);
+}
+
+bool is_in_graph(const Operator::Impl& impl) {
+  return std::find(impl.captured.begin(), impl.captured.end(), impl.last) != impl.captured.end();
 }
 
 }  // namespace
@@ -72,7 +77,9 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
   const Compilation& made = impl.made;
   check(impl.loaded != nullptr, ErrorCode::invalid_argument,
         "run: the operator was compiled up to '{}'; compile it without stop_after", made.done);
-  const bool takes_turns = !impl.own.empty(), has_preprocess = !made.preprocess3.function.body.empty();
+  // On a card a turn only enqueues.
+  const bool takes_turns = !impl.own.empty() || impl.device != Device::cpu();
+  const bool has_preprocess = !made.preprocess3.function.body.empty();
   std::unique_lock<std::mutex> turn(impl.mutex, std::defer_lock);
   if (takes_turns)
     turn.lock();
@@ -84,22 +91,30 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
   const bool keeps_values = is_same && same_reals && impl.has_values && arguments.values_unchanged;
   const bool is_repeated = is_same && same_reals && impl.last_arguments.scalars == arguments.scalars &&
                            same_shapes(impl.last_arguments.buffers, arguments.buffers);
-  std::unique_ptr<Bound> bound = std::exchange(impl.last, nullptr);  // what throws leaves none
-  impl.has_values = impl.has_values && is_same;
+  const bool is_captured = impl.loaded->is_captured(stream);
+  check(
+      is_repeated || !is_captured, ErrorCode::invalid_argument,
+      "run: its stream is being captured, and memory that a run with these structures, parameters and shapes needs is "
+      "not there yet; run once so before the capture");
+  const bool keeps_binding = is_same && (is_repeated || !is_in_graph(impl));
+  std::shared_ptr<Bound> bound = std::exchange(impl.last, nullptr);  // what throws leaves none
+  impl.has_values = impl.has_values && keeps_binding;
   if (is_repeated) {
     rebind_buffers(arguments.buffers, *bound);
   } else {
-    if (!is_same) {
-      bound = std::make_unique<Bound>();
+    if (!keeps_binding) {
+      bound = std::make_shared<Bound>();
       bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, *bound);
     }
     bind_rest(impl, arguments, *bound);
+    impl.loaded->place(*bound);
     impl.last_arguments = arguments;
   }
   impl.last = std::move(bound);
-  if (has_preprocess && !keeps_values) {
+  if (is_captured && !is_in_graph(impl)) impl.captured.push_back(impl.last);
+  if (has_preprocess && !(keeps_values && impl.has_values)) {
     impl.loaded->preprocess(*impl.last, stream);
-    impl.has_values = true;
+    impl.has_values = !is_captured;  // a graph fills them when it runs
   }
   impl.loaded->compute(*impl.last, stream);
 }

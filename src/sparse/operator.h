@@ -17,9 +17,10 @@ struct Operator::Impl {
   // What the last run was bound to, with formats made of its structures, their values, and memory of temporary buffers.
   // A run that differs in the addresses of its tensors alone is bound to no more than these.
   std::mutex mutex = {};
-  std::unique_ptr<Bound> last = {};
+  std::shared_ptr<Bound> last = {};
   RunArguments last_arguments = {};
   bool has_values = false;
+  std::vector<std::shared_ptr<const Bound>> captured = {};  // what graphs run with, for as long as the operator lives
 };
 
 }  // namespace weft::sparse

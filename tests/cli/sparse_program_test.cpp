@@ -189,6 +189,11 @@ TEST(SparseProgram, DrawsTheMatrixInItsFormats) {
                  4, "unsupported", "--svg: the structure of axis 'J': required: a matrix in CSR");
 }
 
+TEST(SparseProgram, SaysThatThereIsNoCard) {
+  expect_refusal(run_weft({"sparse", kSpmmFile, "--device", "cuda:0"}, {.environment = {"WEFT_CUDA_LIBS=none"}}), 4,
+                 "unsupported", "--device cpu");
+}
+
 TEST(SparseProgram, TunesReadyOperators) {
   const std::string examples = WEFT_SPARSE_EXAMPLES;
   const std::string triples = temporary_file("edges.csv", "rel,src,dst\n0,1,2\n2,3,0\n2,1,2\n");

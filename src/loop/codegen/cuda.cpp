@@ -201,7 +201,23 @@ __device__ inline void weft_aligned(const void* tensor, const char* name) {
 }
 )";
 
+// How many elements one access takes, up to 16 bytes: its place is a multiple of them. 1: no more than one.
+int64_t width_of(const Expr& first, int64_t lanes, DType dtype) {
+  const Linear sum = linear_of(first);
+  int64_t width = std::min<int64_t>(lanes, is_narrow(dtype) ? 8 : 4);
+  const auto divides = [&](int64_t w) {
+    return sum.constant % w == 0 &&
+           std::all_of(sum.terms.begin(), sum.terms.end(), [&](const auto& term) { return term.second % w == 0; });
+  };
+  while (width > 1 && !divides(width)) width /= 2;
+  return sum.overflows ? 1 : width;
+}
+
 class Cuda : public CFamily {
+ public:
+  // Of each function, buffers that are read in accesses of several elements.
+  const std::vector<Names>& wide() const { return all_wide_; }
+
  protected:
   std::string prelude() const override {
     return kCudaPrelude + search_functions("__device__ inline") + division_functions("__device__ inline");
@@ -211,6 +227,8 @@ class Cuda : public CFamily {
     shared_ = 0;
     num_wide_ = 0;
     wide_.clear();
+    if (function_named_ != function.name) all_wide_.emplace_back();
+    function_named_ = function.name;
     std::string arguments;
     const auto add = [&](const std::string& argument) { arguments += (arguments.empty() ? "" : ", ") + argument; };
     for (const Buffer& buffer : function.buffers)
@@ -288,18 +306,6 @@ class Cuda : public CFamily {
  private:
   static constexpr int64_t kMostShared = 48 << 10;
 
-  // How many elements one access takes, up to 16 bytes: its place is a multiple of them. 1: no more than one.
-  static int64_t width_of(const Expr& first, int64_t lanes, DType dtype) {
-    const Linear sum = linear_of(first);
-    int64_t width = std::min<int64_t>(lanes, is_narrow(dtype) ? 8 : 4);
-    const auto divides = [&](int64_t w) {
-      return sum.constant % w == 0 &&
-             std::all_of(sum.terms.begin(), sum.terms.end(), [&](const auto& term) { return term.second % w == 0; });
-    };
-    while (width > 1 && !divides(width)) width /= 2;
-    return sum.overflows ? 1 : width;
-  }
-
   Expr wide(const Expr& e, const Stmt& loop, int64_t lanes, std::map<std::string, std::string>& made) {
     if (e->op == Op::select) return e;  // reads what its condition allows
     if (e->op == Op::load) {
@@ -316,6 +322,7 @@ class Cuda : public CFamily {
         name = fmt::format("weft_lanes_{}", num_wide_++);
         declare_local(name, DType::fp32);
         wide_.insert(e->name);
+        all_wide_.back().insert(e->name);
         line(fmt::format("float {}[{}];", name, lanes));
         line(fmt::format("weft_load<{}, {}>({}, {} + {});", width, lanes, name, e->name, expr(first, kSumPrecedence)));
       }
@@ -340,10 +347,17 @@ class Cuda : public CFamily {
   int64_t shared_ = 0;  // bytes so far
   int num_wide_ = 0;
   Names wide_;  // buffers that are read in accesses of several elements
+  std::string function_named_;
+  std::vector<Names> all_wide_;
 };
 
 }  // namespace
 
-std::string cuda_module(const std::vector<Launches>& kernels) { return Cuda().module(kernels); }
+std::string cuda_module(const std::vector<Launches>& kernels, std::vector<Names>* wide) {
+  Cuda printer;
+  std::string text = printer.module(kernels);
+  if (wide != nullptr) *wide = printer.wide();
+  return text;
+}
 
 }  // namespace weft::loop

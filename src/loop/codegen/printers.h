@@ -19,12 +19,13 @@ std::string cpp_module(const std::vector<Launches>& functions);
 
 // CUDA. Every phase, as split_threads() makes it, is a kernel
 //   extern "C" __global__ void weft_NAME_0(type* buffer..., long long scalar..., double weft_real_PARAMETER...);
-// of buffers that begin at multiples of 16 bytes.
+// of buffers that begin at multiples of 16 bytes, where they are read several elements at a time: `wide` gets their
+// names, for each function.
 // Bound loops take steps of the grid or the CTA, so any number of either computes the same; a launch has several along
 // the axes that loops are bound to, and along x, alone. Reductions over threads (loop/threads.h) want a power of two up
 // to 32 along x, or whole warps; where other loops over threads stand around them, at most 32. Shared memory is what
 // the launch gives, as many bytes as the kernel's first line says. Throws Error(unsupported) for more of it than every
 // launch may ask for.
-std::string cuda_module(const std::vector<Launches>& kernels);
+std::string cuda_module(const std::vector<Launches>& kernels, std::vector<Names>* wide = nullptr);
 
 }  // namespace weft::loop

@@ -1,12 +1,16 @@
 // What a Structure holds.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sparse/formats/rule.h"
 #include "sparse/tune/format_choice.h"
+#include "weft/device.h"
 #include "weft/sparse.h"
 
 namespace weft::sparse {
@@ -21,10 +25,17 @@ struct Level {
   std::string name = {};  // for messages, of one that is made axis by axis: "axis 1 'J'"
 };
 
+// Arrays of a structure on cards, by card and by where the host has them.
+struct ArrayCopies {
+  std::mutex mutex = {};
+  std::map<std::pair<int, const void*>, Workspace> arrays = {};
+};
+
 struct Structure::Data {
   explicit Data(std::vector<Level> all) : levels(std::move(all)) {}
   std::vector<Level> levels;
   mutable ChoiceMemo choices = {};  // thread-safe
+  mutable ArrayCopies copies = {};
 };
 
 // Throws where a level breaks the rules above, naming it.

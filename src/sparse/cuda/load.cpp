@@ -1,0 +1,182 @@
+#include "sparse/cuda/load.h"
+
+#include <bit>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/device_checks.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/report.h"
+#include "device/cuda/stream.h"
+#include "jit/cuda/runtime.h"
+#include "loop/codegen/c_family.h"
+#include "loop/codegen/printers.h"
+#include "sparse/cuda/grid.h"
+#include "sparse/failures.h"
+#include "sparse/interpret.h"
+
+namespace weft::sparse {
+namespace {
+
+// What lies there when it returns, for every stream.
+Workspace copied(Device device, const void* from, size_t bytes) {
+  Workspace memory(device, std::max<size_t>(bytes, 16));
+  cuda::Card& card = cuda::Card::at(device.index);
+  if (bytes > 0) cuda::copy_to_card(card, memory.data(), from, bytes, nullptr);
+  cuda::synchronize(card, nullptr);
+  return memory;
+}
+
+// An array of a structure comes to a card once, whoever asks; null where the array is of none of these.
+const void* array_of_structures(const Bound& bound, const void* array, size_t bytes, Device device) {
+  for (const auto& [axis, data] : bound.held)
+    for (const Level& level : data->levels) {
+      if (array != level.indptr.data() && array != level.indices.data()) continue;
+      const std::lock_guard lock(data->copies.mutex);
+      Workspace& copy = data->copies.arrays[{device.index, array}];
+      if (copy.data() == nullptr) copy = copied(device, array, bytes);
+      return copy.data();
+    }
+  return nullptr;
+}
+
+// What a program's failures are told by.
+struct Failures {
+  Declarations declared;
+  loop::Memory numbers;
+  std::vector<loop::Failure> list;
+  void refuse(std::span<const uint64_t> words) const {
+    FailureLog log(declared, numbers);
+    for (size_t f = 0; f < list.size(); ++f)
+      if (words[f] != UINT64_MAX) log.add(list[f], words[f]);
+    log.raise();
+  }
+};
+
+struct PlacedOnCard : Placed {
+  std::map<std::string, const void*> arrays = {};
+  std::map<std::string, Workspace> own = {};  // of those that no structure holds
+  std::shared_ptr<cuda::Report> report = {};
+  std::unique_ptr<cuda::Runtime::Order> order = {};  // where runs write memory of the binding's own
+};
+
+class LoadedOnCard : public Loaded {
+ public:
+  LoadedOnCard(const Compilation& made, Device device) : device_(device), declared_(made.stage1) {
+    const std::vector<loop::Launches> threads = kernels_of(made);
+    std::vector<Names> wide;
+    const std::string text = loop::cuda_module(threads, &wide);
+    size_t next = 0;
+    const auto take = [&](Part& part, const loop::Function& function) {
+      if (made.launches.size() <= next) return;
+      part.take(*this, function, threads[next], text, wide);
+      ++next;
+    };
+    if (!made.parts.preprocess.iterations.empty()) take(preprocess_, made.preprocess3.function);
+    take(compute_, made.compute3.function);
+  }
+
+  void place(Bound& bound) const override {
+    if (bound.placed == nullptr) bound.placed = std::make_shared<PlacedOnCard>();
+    auto& placed = static_cast<PlacedOnCard&>(*bound.placed);
+    Names tensors;
+    for (const Bound::Given& given : bound.given) tensors.insert(given.name);
+    for (const Part* part : {&preprocess_, &compute_})
+      for (const loop::Buffer& buffer : part->function.buffers) {
+        const std::string& name = buffer.name;
+        if (tensors.contains(name) || bound.values.contains(name) || placed.arrays.contains(name)) continue;
+        const void* const array = bound.pointers.at(name);
+        const size_t bytes =
+            static_cast<size_t>(evaluate(buffer.size, bound.numbers)) * static_cast<size_t>(bits_of(buffer.dtype)) / 8;
+        const void* copy = array_of_structures(bound, array, bytes, device_);
+        if (copy == nullptr) copy = (placed.own[name] = copied(device_, array, bytes)).data();
+        placed.arrays[name] = copy;
+      }
+    if (!bound.values.empty() && placed.order == nullptr) placed.order = cuda::runtime().make_order(device_);
+    auto failures = std::make_shared<Failures>(Failures{declared_, bound.numbers, preprocess_.failures});
+    failures->list.insert(failures->list.end(), compute_.failures.begin(), compute_.failures.end());
+    if (!failures->list.empty())
+      placed.report = cuda::make_report(device_, failures->list.size(),
+                                        [failures](std::span<const uint64_t> words) { failures->refuse(words); });
+  }
+
+  void preprocess(const Bound& bound, Stream stream) const override { run(preprocess_, 0, bound, stream); }
+  void compute(const Bound& bound, Stream stream) const override {
+    run(compute_, preprocess_.failures.size(), bound, stream);
+  }
+  bool is_captured(Stream stream) const override { return cuda::runtime().is_capturing(device_, stream); }
+
+ private:
+  struct Kernel {
+    const cuda::LoadedKernel& loaded;
+    BoundGrid bound;
+  };
+  struct Part {
+    loop::Function function = {};
+    std::vector<loop::Failure> failures = {};
+    std::vector<Kernel> kernels = {};
+    Names wide = {};  // tensors that are read 16 bytes at a time
+
+    void take(const LoadedOnCard& on, const loop::Function& of, const loop::Launches& threads, const std::string& text,
+              const std::vector<Names>& read_wide) {
+      function = of;
+      failures = loop::failures_of(function);
+      const std::vector<loop::Phase> phases = loop::split_phases(function);
+      for (size_t p = 0; p < threads.phases.size(); ++p) {
+        BoundGrid bound(function, phases[p], threads.phases[p].body);
+        const cuda::KernelText kernel{
+            .name = fmt::format("sparse {} {}", function.name, p),
+            .symbol = loop::phase_name(threads.function, p),
+            .instances = text,
+            .shared_bytes = bound.shared_bytes(),
+            .num_arguments = static_cast<int>(function.buffers.size() + function.scalars.size() +
+                                              function.reals.size() + (failures.empty() ? 0 : 1)),
+            .carveout = bound.shared_bytes() > 0 ? cuda::Carveout::shared_memory : cuda::Carveout::cache};
+        kernels.push_back({cuda::runtime().load(on.device_, kernel), bound});
+      }
+      // Texts call some buffers otherwise, in the same order.
+      for (size_t b = 0; b < function.buffers.size(); ++b)
+        for (const Names& names : read_wide)
+          if (names.contains(threads.function.buffers[b].name)) wide.insert(function.buffers[b].name);
+    }
+  };
+
+  void run(const Part& part, size_t first_failure, const Bound& bound, Stream stream) const {
+    if (!stream.is_default()) check_on("run", "stream", stream.device(), device_);
+    const auto& placed = static_cast<const PlacedOnCard&>(*bound.placed);
+    std::vector<uint64_t> words;
+    for (const loop::Buffer& buffer : part.function.buffers) {
+      const auto array = placed.arrays.find(buffer.name);
+      const void* const data = array != placed.arrays.end() ? array->second : bound.pointers.at(buffer.name);
+      const auto address = reinterpret_cast<uintptr_t>(data);
+      check(address % 16 == 0 || !part.wide.contains(buffer.name), ErrorCode::invalid_argument,
+            "buffers['{}']: begins at {:#x}; required: a multiple of 16 bytes, as it is read 16 bytes at a time",
+            buffer.name, address);
+      words.push_back(address);
+    }
+    for (const std::string& scalar : part.function.scalars)
+      words.push_back(static_cast<uint64_t>(bound.numbers.scalars.at(scalar)));
+    for (const std::string& real : part.function.reals)
+      words.push_back(std::bit_cast<uint64_t>(bound.numbers.reals.at(real)));
+    if (!part.failures.empty()) words.push_back(reinterpret_cast<uintptr_t>(placed.report->words() + first_failure));
+    const cuda::Runtime& on = cuda::runtime();
+    const auto launch = [&] {
+      for (const Kernel& kernel : part.kernels)
+        on.launch(kernel.loaded, kernel.bound.grid(bound.numbers, on.num_multiprocessors(device_)), words.data(),
+                  words.size() * sizeof(uint64_t), stream);
+    };
+    placed.order != nullptr ? placed.order->enqueue(stream, launch) : launch();
+  }
+
+  const Device device_;
+  const Declarations declared_;
+  Part preprocess_, compute_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Loaded> load_on_card(const Compilation& made, Device device) {
+  return std::make_unique<LoadedOnCard>(made, device);
+}
+
+}  // namespace weft::sparse

@@ -1,0 +1,161 @@
+// Programs on a card that is the host machine: what is compiled, bound, launched, captured and refused there.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "device/cuda/graph.h"
+#include "device/cuda/stream.h"
+#include "sparse/check.h"
+#include "tests/ops/cuda/host_card.h"
+#include "tests/sparse/cuda/card_run.h"
+#include "tests/sparse/programs.h"
+#include "tests/sparse/refusals.h"
+
+namespace weft::sparse::test {
+namespace {
+
+class SparseCard : public testing::HostCard {
+ protected:
+  static Operator compiled(const std::string& program, const std::string& schedule,
+                           const std::map<std::string, int64_t>& set = {}) {
+    return compile(parse(program), schedule, Device::cuda(), {.set = set});
+  }
+  // SpMM of few_places() with 16 features.
+  struct Spmm {
+    explicit Spmm(const Operator& op)
+        : matrix(few_places()),
+          host(op, arguments_of(op, "J", matrix.structure(), 16), 7),
+          card(op, host.arguments),
+          want(interpret_operator(op, host.arguments, Stage::source).buffers.at("C")) {}
+    void expect(const std::string& what) const { expect_close(card.fetch("C"), want, 2e-5, what); }
+    Matrix matrix;
+    RunMemory host;
+    CardRun card;
+    std::vector<double> want;
+  };
+  const Stream stream_ = Stream::cuda(nullptr);
+};
+
+// A kernel for each phase; formats that are filled on the card; threads in rows; failures, which synchronize() throws.
+TEST_F(SparseCard, ComputesWhatTheInterpreterDoes) {
+  for (const ReadyCase& c : all_cases()) {
+    SCOPED_TRACE(c.name);
+    expect_as_interpreted(c);
+  }
+}
+
+TEST_F(SparseCard, LaunchesAsManyThreadsAsLoopsHaveIterations) {
+  const struct {
+    const char* lines;
+    std::array<int, 6> grid;  // CTAs, then threads of one
+  } cases[] = {
+      {"parallel(csrmm.i)\n", {1, 1, 1, 64, 1, 1}},
+      {"bind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.x)\n", {22, 1, 1, 32, 1, 1}},
+      {"bind(csrmm.i, threadIdx.y)\nbind(csrmm.k, threadIdx.x)\n", {1, 1, 1, 16, 16, 1}},
+      {"o, p = split(csrmm.i, 3)\nbind(o, blockIdx.y)\nbind(p, threadIdx.z)\nbind(csrmm.k, threadIdx.x)\n",
+       {1, 8, 1, 16, 1, 4}},
+      // A reduction whose extent the kernel finds.
+      {"reorder(csrmm.k, csrmm.j)\nbind(csrmm.i, blockIdx.x)\nbind(csrmm.k, threadIdx.y)\nbind(csrmm.j, threadIdx.x)\n",
+       {22, 1, 1, 32, 8, 1}},
+  };
+  for (const auto& c : cases) {
+    const Operator op = compiled(kSpmmProgram, std::string("lower()\nreorder(csrmm.k, csrmm.j)\n") + c.lines);
+    const Spmm spmm(op);
+    std::array<int, 6> grid = {};
+    testing::watch_launch = [&](const std::string&, const cuda::Grid& g, const void*) {
+      grid = {g.ctas, g.ctas_y, g.ctas_z, g.threads, g.threads_y, g.threads_z};
+    };
+    op.run(spmm.card.arguments, stream_);
+    testing::watch_launch = nullptr;
+    EXPECT_EQ(grid, c.grid) << c.lines;
+    spmm.expect(c.lines);
+  }
+}
+
+// A graph runs with what was there when it was captured, whatever the operator ran with since.
+TEST_F(SparseCard, RunsInGraphs) {
+  const Operator op = compiled(kSpmmProgram, "decompose_format(csrmm, A, ell(2), csr())\nlower()\nparallel(csrmm.i)\n");
+  Spmm spmm(op);
+  cuda::Card& card = cuda::Card::at(0);
+  const cuda::OwnedStream own = cuda::make_stream(card);
+  const Stream stream = Stream::cuda(own.get());
+  const auto capture = [&] { return cuda::capture(card, own.get(), [&] { op.run(spmm.card.arguments, stream); }); };
+  expect_contains(refusal(capture), "run once so before the capture", "a first run");
+  op.run(spmm.card.arguments, stream);
+  const cuda::Graph graph = capture();
+  Spmm other(op);
+  RunArguments arguments = other.card.arguments;
+  arguments.values_unchanged = true;
+  op.run(arguments, stream);
+  other.expect("another structure after the capture");
+  spmm.card.tensor("C").send();
+  cuda::launch(graph, own.get());
+  spmm.expect("the graph");
+}
+
+TEST_F(SparseCard, NamesWhatDoesNotLieThere) {
+  const Operator op =
+      compiled(kSpmmProgram, "lower()\nko, ki = split(csrmm.k, 4)\nvectorize(ki)\nparallel(csrmm.i)\n", {{"feat", 16}});
+  const Spmm spmm(op);
+  const auto why = [&](const RunArguments& arguments, Stream stream = Stream::cuda(nullptr)) {
+    return refusal([&] { op.run(arguments, stream); });
+  };
+  RunArguments arguments = spmm.card.arguments;
+  arguments.buffers["B"] = spmm.host.arguments.buffers.at("B");
+  EXPECT_EQ(why(arguments), "invalid_device: buffers['B']: lies on cpu; the operator runs on cuda:0");
+  arguments = spmm.card.arguments;
+  const TensorView& b = arguments.buffers.at("B");
+  const Workspace longer(Device::cuda(), static_cast<size_t>(b.size()) * 4 + 16);
+  arguments.buffers["B"] = TensorView(static_cast<char*>(longer.data()) + 4, DType::fp32, b.shape(), Device::cuda());
+  expect_contains(why(arguments), "required: a multiple of 16 bytes", "a tensor that begins elsewhere");
+  WorkerTeam team(1);
+  expect_contains(why(spmm.card.arguments, Stream::cpu(team)), "stream: lies on cpu", "a stream of the CPU");
+  EXPECT_EQ(why(spmm.card.arguments), "");
+}
+
+// What has no meaning on a card names the schedule's line before anything is compiled.
+TEST_F(SparseCard, RefusesByTheScheduleLine) {
+  expect_contains(refusal([&] {
+                    compiled(kSddmmProgram,
+                             "lower()\ncache_read(sddmm.i, X, shared)\nbind(sddmm.i, blockIdx.x)\n"
+                             "bind(sddmm_fetch.k, threadIdx.x)\nbind(sddmm.j, threadIdx.x)\n",
+                             {{"feat", 65536}});
+                  }),
+                  "bytes of shared memory", "more than a launch may ask for");
+  expect_contains(
+      refusal([&] {
+        compiled(kSddmmProgram, "lower()\ncache_read(sddmm.i, X, shared)\nparallel(sddmm.i)\n", {{"feat", 64}});
+      }),
+      "line 2: sddmm: 'X_local' is in shared memory within a parallel loop", "memory of a CTA");
+}
+
+// Numbers that only the card knows: what has no place is left out, and said at the next synchronize(), once.
+TEST_F(SparseCard, SaysAtSynchronizeWhatFailed) {
+  constexpr const char* kMove = R"(program move(n):
+  I = dense_fixed(n)
+  X = buffer(I): int32
+  Y = buffer(I): int32
+  iterate move(I) "S" as (i):
+    Y[X[i] + i] = i
+)";
+  const Operator op = compiled(kMove, "lower()\n");
+  std::vector<int32_t> x{0, 0, 7, -3}, y{0, 0, 0, 0};
+  const OnCard there_x(flat(x)), there_y(flat(y));
+  const auto run = [&] { op.run({.buffers = {{"X", there_x}, {"Y", there_y}}}, stream_); };
+  run();
+  run();
+  expect_contains(refusal([&] { stream_.synchronize(); }), "iteration 'move' writes 'Y' at (4 or beyond)", "beyond");
+  EXPECT_EQ(refusal([&] { stream_.synchronize(); }), "");
+  // Said although the operator has been bound anew since.
+  run();
+  std::vector<int32_t> none(6), zeros(6);
+  const OnCard there_none(flat(none)), there_zeros(flat(zeros));
+  op.run({.buffers = {{"X", there_none}, {"Y", there_zeros}}}, stream_);
+  expect_contains(refusal([&] { stream_.synchronize(); }), "iteration 'move' writes 'Y' at (4 or beyond)",
+                  "bound anew");
+  EXPECT_EQ(refusal([&] { stream_.synchronize(); }), "");
+}
+
+}  // namespace
+}  // namespace weft::sparse::test
