@@ -29,6 +29,7 @@ SHARED = {"attention/abi.h": {"tile/abi/leaf.h"},
           "attention/params.h": {"tile/abi/leaf.h"},
           "attention/cpu/leaf.h": {"tile/abi/leaf.h"},
           "jit/cuda/tensor_map.h": {"tile/abi/tensor_map.h"},
+          "ops/draw.h": {"tile/abi/draw.h"},
           "attention/reference/hooks.h": {"tile/abi/leaf.h", "tile/abi/reference_leaf.h"}}
 NEUTRAL = ("attention/plan/", "attention/reference/", "attention/variant/")
 BACKEND = re.compile(r"cpu|cuda", re.IGNORECASE)

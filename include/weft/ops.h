@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <random>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -136,7 +135,8 @@ std::string_view to_string(FilterOrder order);
 
 // How the next token is drawn. temperature 0 is greedy. Filters apply in the order top_k, top_p, min_p, to the
 // softmax of logits / temperature; the least of equal ids wins a tie. In the softmax, and in log-probabilities, logits
-// of inf have all the mass in equal parts, and -inf and NaN have none: neither is ever drawn.
+// of inf have all the mass in equal parts, and -inf and NaN have none: neither is ever drawn. Nor is a token that is
+// less probable than the first by a factor of 1e-9 (e^-20.75): weights are integers, 2^30 of the most probable one.
 struct SamplingParams {
   float temperature = 1.f;
   int top_k = 0;  // 0: off
@@ -144,13 +144,19 @@ struct SamplingParams {
   float min_p = 0.f;
   FilterOrder filter_order = FilterOrder::top_k_first;
 };
-// Draws from one row of logits [vocab]. The same params, logits and generator state give the same id everywhere.
+// Where random numbers come from: number `position` of a seed's (Philox4x32-10 with the seed as its key and the
+// position as its counter). A draw takes one number, and moves the position by 1; a greedy one takes none.
+struct Philox {
+  uint64_t seed = 0, position = 0;
+  friend bool operator==(const Philox&, const Philox&) = default;
+};
+// Draws from one row of logits [vocab]. The same params, logits, seed and position give the same id everywhere.
 // Throws Error(invalid_argument) for params out of range, and for logits that are all -inf or NaN.
-int32_t sample(std::span<const float> logits, const SamplingParams& params, std::mt19937_64& generator);
-// One draw a row of logits [rows, vocab] fp32, rows over the team: row i by params[i] and generators[i], so that a
-// row's token depends on nothing else in the batch. Throws like sample, and then no generator has moved.
+int32_t sample(std::span<const float> logits, const SamplingParams& params, Philox& random);
+// One draw a row of logits [rows, vocab] fp32, rows over the team: row i by params[i] and random[i], so that a row's
+// token depends on nothing else in the batch. Throws like sample, and then no position has moved.
 std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
-                                 std::span<std::mt19937_64> generators, Stream stream = {});
+                                 std::span<Philox> random, Stream stream = {});
 // Natural log-softmax of one token, in double.
 double log_probability(std::span<const float> logits, int32_t token);
 // The k most probable tokens, most probable first, with their log-probabilities; fewer where fewer are possible.

@@ -37,7 +37,7 @@ struct Request {
   Penalties penalties = {};      //
   std::vector<std::pair<int32_t, float>> logit_bias = {};
   std::vector<std::string> stop = {};  // an answer ends before the first of these texts, wherever tokens end
-  uint64_t seed = 0;                   // choice i draws from a generator of (seed, i)
+  uint64_t seed = 0;                   // choice i draws by Philox{seed, i * 2^40} (weft/ops.h)
   int logprobs = -1;                   // of each token, and of so many of the most probable ones; -1: none
   bool prompt_logprobs = false;        // of the prompt's tokens, too; needs logprobs
   int priority = 0;                    // -100 to 100; a key's higher ones first, gaining one every ten seconds

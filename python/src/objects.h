@@ -13,7 +13,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "weft/attention.h"
 #include "weft/block_sparse.h"
 #include "weft/levels.h"
+#include "weft/ops.h"
 
 namespace weft::python {
 
@@ -138,8 +138,7 @@ struct KvLike {
 
 // weft.Generator
 struct PyGenerator {
-  explicit PyGenerator(uint64_t seed) : generator(seed) {}
-  std::mt19937_64 generator;
+  Philox philox;
 };
 
 // A card's stream, or a team of this machine's threads, which it holds.

@@ -66,13 +66,24 @@ void define_draws(nb::module_& m) {
       m, "SamplingParams",
       "How the next token is drawn. temperature 0 is greedy; top_k 0 is off. Filters apply in the "
       "order top_k, top_p, min_p.");
-  nb::class_<PyGenerator>(m, "Generator", "A generator of random numbers (mt19937_64).")
-      .def(nb::init<uint64_t>(), nb::arg("seed") = 0);
+  nb::class_<PyGenerator>(m, "Generator",
+                          "Random numbers by counter (Philox4x32-10): number `position` of the seed's is next. A draw "
+                          "moves it by 1, a greedy one not.")
+      .def(
+          "__init__",
+          [](PyGenerator* self, uint64_t seed, uint64_t position) {
+            new (self) PyGenerator{{seed, position}};
+          },
+          nb::arg("seed") = 0, nb::arg("position") = 0)
+      .def_prop_ro("seed", [](const PyGenerator& self) { return self.philox.seed; })
+      .def_prop_rw(
+          "position", [](const PyGenerator& self) { return self.philox.position; },
+          [](PyGenerator& self, uint64_t position) { self.philox.position = position; });
   m.def(
       "sample",
       [](const ArrayLike& logits, const SamplingParams& params, PyGenerator& generator) {
         Arguments call;
-        return sample(row_of(call.read("logits", logits)), params, generator.generator);
+        return sample(row_of(call.read("logits", logits)), params, generator.philox);
       },
       nb::arg("logits"), nb::arg("params"), nb::arg("generator"),
       "Draws from one row of logits [vocab] fp32. The same params, logits and generator give the same id everywhere.");
@@ -85,10 +96,10 @@ void define_draws(nb::module_& m) {
         for (size_t i = 0; i < generators.size(); ++i)
           check(std::count(generators.begin(), generators.end(), generators[i]) == 1, ErrorCode::invalid_argument,
                 "generators[{}]: stands for two rows; give each row one of its own", i);
-        std::vector<std::mt19937_64> states;
-        for (const PyGenerator* generator : generators) states.push_back(generator->generator);
+        std::vector<Philox> states;
+        for (const PyGenerator* generator : generators) states.push_back(generator->philox);
         std::vector<int32_t> ids = call.run([&] { return sample_rows(rows, params, states, call.stream()); });
-        for (size_t i = 0; i < states.size(); ++i) generators[i]->generator = states[i];
+        for (size_t i = 0; i < states.size(); ++i) generators[i]->philox = states[i];
         return ids;
       },
       nb::arg("logits"), nb::arg("params"), nb::arg("generators"), nb::arg("stream") = nb::none(),

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "decode/layers.h"
 #include "decode/step_attention.h"
-#include "ops/sampling.h"
+#include "ops/draw.h"
 #include "weft/model.h"
 
 namespace weft {

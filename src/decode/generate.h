@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,7 +35,7 @@ class Generator {
  public:
   Generator(ForwardPass& forward, const Tokenizer& tokenizer, const SamplingParams& sampling,
             const Penalties& penalties, uint64_t seed)
-      : forward_(forward), tokenizer_(tokenizer), sampling_(sampling), penalties_(penalties), random_(seed) {}
+      : forward_(forward), tokenizer_(tokenizer), sampling_(sampling), penalties_(penalties), random_{seed} {}
 
   // Appends the prompt to the sequence and answers with at most max_tokens tokens while the sequence holds fewer than
   // `context`. Throws Error(context_full) when the prompt alone does not fit.
@@ -47,7 +46,7 @@ class Generator {
   const Tokenizer& tokenizer_;
   SamplingParams sampling_;
   Penalties penalties_;
-  std::mt19937_64 random_;
+  Philox random_;
 };
 
 }  // namespace weft::decode

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "serve/answer_text.h"
 #include "serve/prefix_cache.h"
+#include "weft/ops.h"
 #include "weft/serve.h"
 
 namespace weft::serve {
@@ -20,7 +20,7 @@ struct Choice {
   int index = 0;
   ModelRunner::Sequence sequence = kNoSequence;
   int64_t computed = 0;  // tokens that the sequence holds
-  std::mt19937_64 random;
+  Philox random;
   AnswerText text;
   std::vector<int32_t> output = {};  // drawn; the last one is not computed yet
   bool done = false;

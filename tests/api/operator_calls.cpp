@@ -202,7 +202,7 @@ class SamplingCalls : public CallFamily {
     if (dice.once_in(3)) params.top_p = static_cast<float>(dice.odd_number());
     if (dice.once_in(3)) params.min_p = static_cast<float>(dice.odd_number());
     if (dice.once_in(6)) params.filter_order = static_cast<FilterOrder>(dice.below(4));
-    std::mt19937_64 generator(1);
+    Philox generator{1};
     if (dice.once_in(3)) return process(dice, logits);
     switch (dice.below(4)) {
       case 0: {
@@ -217,7 +217,7 @@ class SamplingCalls : public CallFamily {
         TensorView batch(logits.data(), DType::fp32, {rows, vocab});
         if (dice.once_in(3)) batch = dice.spoil(batch);
         std::vector<SamplingParams> all(static_cast<size_t>(rows), params);
-        std::vector<std::mt19937_64> generators(static_cast<size_t>(rows));
+        std::vector<Philox> generators(static_cast<size_t>(rows));
         if (dice.once_in(6)) generators.emplace_back();
         sample_rows(batch, all, generators, Stream::cpu(team_));
         break;

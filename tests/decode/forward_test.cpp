@@ -585,7 +585,7 @@ TEST(Forward, WritesTheGoldenStoryWithAnyNumberOfWorkersAndForcedSplits) {
                                  .fixed_split_size = mode == PlanMode::fixed_split ? 64 : 0,
                                  .team = &team});
       const auto sequence = forward.add_sequence();
-      std::mt19937_64 generator(1);
+      Philox generator{1};
       Ids ids = {expected[0]};
       while (ids.size() < expected.size()) {
         const Row row = row_of(forward.run({{.sequence = sequence, .tokens = std::span(ids).last(1)}}));

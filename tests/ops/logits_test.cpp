@@ -33,7 +33,7 @@ TEST(TokenMask, LeavesOnlyTokensWhoseBitIsSet) {
     const bool allowed = i == 0 || i == 31 || i == 33 || i == 69;
     EXPECT_EQ(logits[i], allowed ? static_cast<float>(i) : -kInf) << i;
   }
-  std::mt19937_64 random(1);
+  Philox random{1};
   for (int i = 0; i < 200; ++i) {
     const int32_t id = sample(logits, {.temperature = 100.f}, random);
     EXPECT_TRUE(id == 0 || id == 31 || id == 33 || id == 69) << id;
@@ -79,7 +79,7 @@ TEST(LogitBias, KeepsFiniteLogitsFinite) {
   std::vector<float> logits{3e38f, 2.f, -3e38f, kInf, -kInf};
   apply_logit_bias(logits, Bias{{0, 3e38f}, {2, -3e38f}, {3, -3e38f}, {4, 3e38f}});
   EXPECT_EQ(logits, (std::vector<float>{kMax, 2.f, -kMax, kInf, -kInf}));
-  std::mt19937_64 random(1);
+  Philox random{1};
   logits[3] = 5.f;
   EXPECT_EQ(sample(logits, {.temperature = 0.f}, random), 0);
   EXPECT_EQ(sample(std::vector{-kInf, logits[2]}, {}, random), 1);
@@ -147,11 +147,11 @@ TEST(SampleRows, GivesEachRowTheTokenItGetsAlone) {
   for (int row = 0; row < kRows; ++row)
     for (int i = 0; i < kVocab; ++i) logits[static_cast<size_t>(row * kStride + i)] = normal(random);
   std::vector<SamplingParams> params;
-  std::vector<std::mt19937_64> together, alone;
+  std::vector<Philox> together, alone;
   for (int row = 0; row < kRows; ++row) {
     params.push_back({.temperature = 0.5f * static_cast<float>(row), .top_k = row * 10, .top_p = 0.9f});
-    together.emplace_back(row);
-    alone.emplace_back(row);
+    together.push_back({static_cast<uint64_t>(row)});
+    alone.push_back(together.back());
   }
   const std::vector<int64_t> shape{kRows, kVocab}, strides{kStride, 1};
   WorkerTeam team(3);
@@ -166,7 +166,7 @@ TEST(SampleRows, GivesEachRowTheTokenItGetsAlone) {
 
 TEST(SampleRows, MovesNoGeneratorWhenARowCannotBeDrawn) {
   std::vector<float> logits{1.f, 2.f, std::nanf(""), -kInf};
-  std::vector<std::mt19937_64> generators(2), before(2);
+  std::vector<Philox> generators(2), before(2);
   const std::vector<SamplingParams> params(2);
   const TensorView rows(logits.data(), DType::fp32, {2, 2});
   EXPECT_EQ(code_of([&] { sample_rows(rows, params, generators); }), ErrorCode::invalid_argument);
@@ -178,7 +178,7 @@ TEST(SampleRows, MovesNoGeneratorWhenARowCannotBeDrawn) {
 // Of 0.5, 0.3, 0.2: top_k = 2 leaves 0.5 and 0.3. A share of 0.6 is then reached by 0.5 of 0.8, and not by 0.5 of 1.
 TEST(FilterOrder, JointTakesTopPOfAllTokens) {
   const std::vector<float> logits{std::log(0.5f), std::log(0.3f), std::log(0.2f)};
-  std::mt19937_64 random(5);
+  Philox random{5};
   int second[2] = {};
   for (int i = 0; i < 500; ++i) {
     second[0] += sample(logits, {.top_k = 2, .top_p = 0.6f}, random) == 1;

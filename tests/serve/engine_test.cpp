@@ -119,7 +119,7 @@ TEST_F(EngineTest, FailsARequestOfWhichNoIdIsPossible) {
     engine.submit(greedy(prompt_of(10), 6), fails.handler());
     finish(engine);
     EXPECT_EQ(fails.finish[0], "error");
-    EXPECT_NE(fails.updates.back().error.find("logits: each of the 50 is -inf or NaN"), std::string::npos)
+    EXPECT_NE(fails.updates.back().error.find("sampling: each of the 50 logits is -inf or NaN"), std::string::npos)
         << fails.updates.back().error;
   }
 }

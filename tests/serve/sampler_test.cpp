@@ -56,7 +56,7 @@ TEST_P(SamplerFilters, DrawsEachTokenAsOftenAsItsProbabilitySays) {
   std::vector<float> row = random_row(3);
   const auto expected = reference(row, GetParam());
   Sampler sampler;
-  std::mt19937_64 generator = generator_of(5, 0);
+  Philox generator = generator_of(5, 0);
   constexpr int kDraws = 5000;
   std::map<int32_t, int> counts;
   for (int i = 0; i < kDraws; ++i) ++counts[sampler.draw(row, {}, GetParam(), generator)];
@@ -90,14 +90,14 @@ TEST(Sampler, TakesTheFirstOfTheLargestAtTemperatureZero) {
   row[17] = row[600] = 3.f;
   row[3] = NAN;
   Sampler sampler;
-  std::mt19937_64 generator;
+  Philox generator;
   EXPECT_EQ(sampler.draw(row, {}, {.temperature = 0.f}, generator), 17);
 }
 
 TEST(Sampler, KeepsTheLeastIdsOfEqualsAndAtLeastOneToken) {
   std::vector<float> row(kVocab, 2.f);
   Sampler sampler;
-  std::mt19937_64 generator = generator_of(1, 0);
+  Philox generator = generator_of(1, 0);
   std::set<int32_t> drawn, one;
   for (int i = 0; i < 5000; ++i) {
     drawn.insert(sampler.draw(row, {}, {.top_p = 0.5f}, generator));
@@ -114,7 +114,7 @@ TEST(Sampler, AppliesBiasPenaltiesAndWhatIsRuledOut) {
   row[11] = 4.9f;
   row[12] = 4.f;
   Sampler sampler;
-  std::mt19937_64 generator;
+  Philox generator;
   const SamplingParams greedy{.temperature = 0.f};
   const std::vector<int32_t> said{10}, twice{11, 11};
   const std::vector<std::pair<int32_t, float>> bias{{500, 50.f}};
@@ -129,7 +129,7 @@ TEST(Sampler, AppliesBiasPenaltiesAndWhatIsRuledOut) {
 TEST(Sampler, DrawsAnInfiniteLogitAndRefusesARowWithoutAPossibleToken) {
   std::vector<float> row(kVocab, -INFINITY);
   Sampler sampler;
-  std::mt19937_64 generator;
+  Philox generator;
   EXPECT_THROW(sampler.draw(row, {}, {}, generator), Error);
   row[3] = NAN;
   EXPECT_THROW(sampler.draw(row, {}, {.temperature = 0.f}, generator), Error);
@@ -150,16 +150,19 @@ TEST(Sampler, GivesLogProbabilitiesOfTheRowAsItIs) {
   }
 }
 
-TEST(Sampler, GivesEveryChoiceAGeneratorOfItsOwn) {
-  std::set<uint64_t> first;
+TEST(Sampler, GivesEveryChoiceNumbersOfItsOwn) {
+  std::set<std::pair<uint64_t, uint64_t>> taken;
   for (uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32})
-    for (int choice = 0; choice < 64; ++choice) first.insert(generator_of(seed, choice)());
-  EXPECT_EQ(first.size(), 3u * 64u);
+    for (int choice = 0; choice < 64; ++choice) {
+      const Philox first = generator_of(seed, choice);
+      for (uint64_t i : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32}) taken.emplace(first.seed, first.position + i);
+    }
+  EXPECT_EQ(taken.size(), 3u * 64u * 3u);
 }
 
 std::set<int32_t> drawn_from(const std::vector<float>& row, const SamplingParams& params) {
   Sampler sampler;
-  std::mt19937_64 generator = generator_of(3, 0);
+  Philox generator = generator_of(3, 0);
   std::set<int32_t> ids;
   for (int i = 0; i < 400; ++i) ids.insert(sampler.draw(row, {}, params, generator));
   return ids;
@@ -185,7 +188,7 @@ TEST(Sampler, ListsNoTokenThatIsImpossibleAmongTheMostProbable) {
 TEST(Sampler, PresenceCountsInTheAnswerAloneAndRepetitionInThePromptToo) {
   const std::vector<float> row{0.f, 10.f, 7.f, 0.f};
   const std::vector<int32_t> prompt{1}, output{2};
-  std::mt19937_64 generator;
+  Philox generator;
   const auto drawn = [&](const Penalties& penalties, std::span<const int32_t> answer) {
     return Sampler().draw(row, {.penalties = penalties, .prompt = prompt, .output = answer}, {.temperature = 0.f},
                           generator);

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "ops/sampling.h"
+#include "ops/draw.h"
 #include "tests/ops/cuda/host_card.h"
 
 namespace weft::ops {

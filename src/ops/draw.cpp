@@ -1,0 +1,281 @@
+#include "ops/draw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+
+namespace weft::ops {
+namespace {
+
+constexpr size_t kBlock = DrawTable::kBlock;
+
+const DrawTable& loops() {
+  switch (current_isa()) {
+    WEFT_RETURN_PER_ISA(draw_loops)
+    default: throw InternalError("an instruction set without loops over logits");
+  }
+}
+
+long long length(std::span<const float> row) { return static_cast<long long>(row.size()); }
+size_t blocks_of(std::span<const float> row) { return (row.size() + kBlock - 1) / kBlock; }
+
+uint64_t sum_of(std::span<const unsigned long long> sums) {
+  uint64_t total = 0;
+  for (const unsigned long long sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace
+
+void check_params(std::string_view op, const SamplingParams& params) {
+  check(params.temperature >= 0.f && std::isfinite(params.temperature), ErrorCode::invalid_argument,
+        "{}: temperature = {}; 0 (greedy) or a positive number is needed", op, params.temperature);
+  check(params.top_k >= 0, ErrorCode::invalid_argument, "{}: top_k = {}; 0 (off) or more is needed", op, params.top_k);
+  check(params.top_p > 0.f && params.top_p <= 1.f, ErrorCode::invalid_argument,
+        "{}: top_p = {}; above 0 and at most 1 (off) is needed", op, params.top_p);
+  check(params.min_p >= 0.f && params.min_p <= 1.f, ErrorCode::invalid_argument,
+        "{}: min_p = {}; 0 (off) to 1 is needed", op, params.min_p);
+  check(params.filter_order <= FilterOrder::joint, ErrorCode::invalid_argument,
+        "{}: filter_order = {}; FilterOrder::top_k_first or joint is needed", op,
+        static_cast<int>(params.filter_order));
+}
+
+tile::DrawRule rule_of(const SamplingParams& params) {
+  constexpr float kColdest = 1e-30f;  // 1 / temperature stays finite
+  tile::DrawRule rule;
+  rule.scale = params.temperature == 0.f ? 0.f : 1.f / std::max(params.temperature, kColdest);
+  rule.top_k = params.top_k;
+  rule.share = static_cast<uint64_t>(static_cast<double>(params.top_p) * 0x1p32);
+  rule.least_weight =
+      std::max(1, static_cast<int>(std::ceil(static_cast<double>(params.min_p) * tile::kLargestWeight)));
+  rule.joint = params.filter_order == FilterOrder::joint;
+  return rule;
+}
+
+void check_possible(std::string_view op, bool is_possible, int64_t size) {
+  check(is_possible, ErrorCode::invalid_argument,
+        "{}: each of the {} logits is -inf or NaN; leave a token possible, or see to the model and its input", op,
+        size);
+}
+
+int32_t first_of_largest(std::span<const float> logits) { return RowDraw().draw(logits, {}, 0); }
+
+float RowDraw::find_largest(std::span<const float> row) {
+  row_ = row;
+  block_largest_.resize(blocks_of(row));
+  loops().largest_of_blocks(row.data(), length(row), block_largest_.data());
+  largest_ = -INFINITY;
+  for (const float of_block : block_largest_) largest_ = std::max(largest_, of_block);
+  return largest_;
+}
+
+float RowDraw::possible_largest(std::string_view op, std::span<const float> row) {
+  const float largest = find_largest(row);
+  check_possible(op, largest > -INFINITY, length(row));
+  return largest;
+}
+
+double RowDraw::log_sum(std::span<const float> row, float largest) const {
+  if (largest == INFINITY) return std::log(static_cast<double>(std::ranges::count(row, INFINITY)));
+  return std::log(loops().sum_of_exp(row.data(), length(row), largest));
+}
+
+int32_t RowDraw::draw(std::span<const float> row, const tile::DrawRule& rule, uint64_t bits) {
+  if (!(find_largest(row) > -INFINITY)) return -1;
+  if (rule.is_greedy()) {
+    const auto block = static_cast<size_t>(std::ranges::find(block_largest_, largest_) - block_largest_.begin());
+    const std::span<const float> rest = row.subspan(block * kBlock);
+    return static_cast<int32_t>(static_cast<long long>(block * kBlock) +
+                                loops().first_equal(rest.data(), length(rest), largest_));
+  }
+  scale_ = rule.scale;
+  return rule.top_k > 0 && is_few(rule.top_k) ? draw_of_few(rule, bits) : draw_of_all(rule, bits);
+}
+
+// ---------------------------------------------------------------- the largest k, found by the largest of blocks
+
+// As many blocks have a logit that is at least the k-th largest of theirs: there are k such tokens, and not many more
+// while k is below half of the blocks. Short rows are collected whole.
+bool RowDraw::is_few(int k) const {
+  constexpr size_t kShort = 1024;
+  return row_.size() <= kShort || static_cast<size_t>(k) <= num_blocks() / 2;
+}
+
+// The k largest logits, and whatever else it takes to be sure of them.
+void RowDraw::collect_largest(std::span<const float> row, int k) {
+  float least = -INFINITY;
+  if (static_cast<size_t>(k) <= num_blocks()) {
+    ordered_largest_ = block_largest_;
+    const auto kth = ordered_largest_.begin() + (k - 1);
+    std::nth_element(ordered_largest_.begin(), kth, ordered_largest_.end(), std::greater());
+    least = *kth;
+  }
+  candidates_.clear();
+  ids_.resize(kBlock);
+  for (size_t block = 0; block < num_blocks(); ++block) {
+    if (block_largest_[block] < least) continue;
+    const auto first = static_cast<int32_t>(block * kBlock);
+    const std::span<const float> logits = row.subspan(block * kBlock, std::min(kBlock, row.size() - block * kBlock));
+    const long long count = loops().select(logits.data(), length(logits), least, ids_.data());
+    for (const int32_t i : std::span(ids_).first(static_cast<size_t>(count)))
+      candidates_.push_back({first + i, logits[static_cast<size_t>(i)], 0});
+  }
+}
+
+// The first `count` in the order of tokens; the others go.
+void RowDraw::order_candidates(size_t count) {
+  const auto is_before = [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  };
+  if (count < candidates_.size()) {
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count), candidates_.end(),
+                     is_before);
+    candidates_.resize(count);
+  }
+  std::sort(candidates_.begin(), candidates_.end(), is_before);
+}
+
+std::span<const int32_t> RowDraw::largest(std::span<const float> row, int k) {
+  ids_.clear();
+  if (k <= 0 || !(find_largest(row) > -INFINITY)) return ids_;
+  collect_largest(row, k);
+  std::erase_if(candidates_, [&](const Candidate& c) {
+    return !(c.logit > -INFINITY) || (largest_ == INFINITY && c.logit < INFINITY);
+  });
+  order_candidates(static_cast<size_t>(k));
+  ids_.clear();
+  for (const Candidate& c : candidates_) ids_.push_back(c.id);
+  return ids_;
+}
+
+int32_t RowDraw::draw_of_few(const tile::DrawRule& rule, uint64_t bits) {
+  collect_largest(row_, rule.top_k);
+  std::vector<float>& logits = ordered_largest_;
+  logits.clear();
+  for (const Candidate& c : candidates_) logits.push_back(c.logit);
+  weights_.resize(logits.size());
+  block_sums_.resize(blocks_of(logits));
+  loops().weigh(logits.data(), length(logits), largest_, scale_, weights_.data(), block_sums_.data());
+  for (size_t i = 0; i < candidates_.size(); ++i) candidates_[i].weight = weights_[i];
+  std::erase_if(candidates_, [](const Candidate& c) { return c.weight == 0; });
+  order_candidates(static_cast<size_t>(rule.top_k));
+
+  const auto sum = [&] {
+    uint64_t total = 0;
+    for (const Candidate& c : candidates_) total += static_cast<uint64_t>(c.weight);
+    return total;
+  };
+  if (rule.has_share()) {
+    const uint64_t wanted = tile::weight_of_share(rule.joint ? weigh_all() : sum(), rule.share);
+    uint64_t kept = 0;
+    size_t count = 0;
+    while (count < candidates_.size() && kept < wanted) kept += static_cast<uint64_t>(candidates_[count++].weight);
+    candidates_.resize(count);
+  }
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < rule.least_weight; });
+  std::ranges::sort(candidates_, {}, &Candidate::id);
+  uint64_t left = tile::scaled_below(bits, sum());
+  for (const Candidate& c : candidates_) {
+    if (left < static_cast<uint64_t>(c.weight)) return c.id;
+    left -= static_cast<uint64_t>(c.weight);
+  }
+  throw InternalError("a number that is not below the weight of all tokens");
+}
+
+// ---------------------------------------------------------------- any number of tokens, all of them weighed
+
+uint64_t RowDraw::weigh_all() {
+  weights_.resize(row_.size());
+  block_sums_.resize(num_blocks());
+  loops().weigh(row_.data(), length(row_), largest_, scale_, weights_.data(), block_sums_.data());
+  return sum_of(block_sums_);
+}
+
+// All tokens behind the first such bins weigh together no more than what the share leaves out.
+int RowDraw::bins_of_share(uint64_t total, uint64_t wanted) const {
+  constexpr double kLeast = 4096, kMargin = 1e-3;  // beside which roundings are nothing
+  const double weight = static_cast<double>(total - wanted) / static_cast<double>(row_.size());
+  if (weight < kLeast) return DrawTable::kBins;
+  return loops().bins_down_to(static_cast<float>(std::log(weight / tile::kLargestWeight) - kMargin));
+}
+
+// The token with which the first ones reach this weight, or this count, which all together reach: its bin first, then
+// its place among the bin's tokens.
+RowDraw::Last RowDraw::last_within(uint64_t wanted, bool counts, int num_bins) {
+  bins_.assign(DrawTable::kBins, 0);
+  loops().add_to_bins(row_.data(), weights_.data(), length(row_), largest_, scale_, num_bins, counts, bins_.data());
+  uint64_t before = 0;
+  int bin = 0;
+  for (; bin < num_bins && before + bins_[static_cast<size_t>(bin)] < wanted; ++bin)
+    before += bins_[static_cast<size_t>(bin)];
+  if (bin == num_bins) return {-INFINITY, 0};  // fewer are there
+  ids_.resize(row_.size());
+  const long long count = loops().select_bin(row_.data(), length(row_), largest_, scale_, bin, ids_.data());
+  candidates_.clear();
+  for (const int32_t id : std::span(ids_).first(static_cast<size_t>(count)))
+    candidates_.push_back({id, row_[static_cast<size_t>(id)], weights_[static_cast<size_t>(id)]});
+  order_candidates(candidates_.size());
+  for (const Candidate& c : candidates_) {
+    before += counts ? 1 : static_cast<uint64_t>(c.weight);
+    if (before >= wanted) return {c.logit, c.id};
+  }
+  throw InternalError("a bin of tokens that weighs less than its sum");
+}
+
+// Sums of blocks, of tokens up to the last one that weigh at least so much: blocks before its own have it with its
+// equals, those behind without.
+uint64_t RowDraw::sum_kept(Last last, int least_weight) {
+  const auto sum = [&](size_t begin, size_t end, float least_logit) {  // of blocks
+    if (begin == end) return;
+    const size_t first = begin * kBlock;
+    loops().sum_blocks(row_.data() + first, weights_.data() + first,
+                       static_cast<long long>(std::min(end * kBlock, row_.size()) - first), least_logit, least_weight,
+                       block_sums_.data() + begin);
+  };
+  const size_t own = static_cast<size_t>(last.id) / kBlock;
+  const float above =
+      last.logit == INFINITY ? std::numeric_limits<float>::quiet_NaN() : std::nextafter(last.logit, INFINITY);
+  sum(0, own, last.logit);
+  sum(own + 1, num_blocks(), above);
+  uint64_t of_own = 0;
+  for (size_t i = own * kBlock; i < std::min((own + 1) * kBlock, row_.size()); ++i) {
+    const bool is_kept = row_[i] > last.logit || (row_[i] == last.logit && i <= static_cast<size_t>(last.id));
+    if (is_kept && weights_[i] >= least_weight) of_own += static_cast<uint64_t>(weights_[i]);
+  }
+  block_sums_[own] = of_own;
+  return sum_of(block_sums_);
+}
+
+// The token up to which the weight of those that are kept is more than `left`: the block first.
+int32_t RowDraw::pick(uint64_t left, Last last, int least_weight) const {
+  size_t block = 0;
+  while (left >= block_sums_[block]) left -= block_sums_[block++];
+  for (size_t i = block * kBlock;; ++i) {
+    const bool is_kept = row_[i] > last.logit || (row_[i] == last.logit && i <= static_cast<size_t>(last.id));
+    if (!is_kept || weights_[i] < least_weight) continue;
+    if (left < static_cast<uint64_t>(weights_[i])) return static_cast<int32_t>(i);
+    left -= static_cast<uint64_t>(weights_[i]);
+  }
+}
+
+int32_t RowDraw::draw_of_all(const tile::DrawRule& rule, uint64_t bits) {
+  const uint64_t all = weigh_all();
+  Last last{-INFINITY, 0};  // behind all that have a weight
+  uint64_t total = all;
+  if (rule.top_k > 0) {
+    last = last_within(static_cast<uint64_t>(rule.top_k), true, DrawTable::kBins);
+    if (!rule.joint) total = sum_kept(last, 1);
+  }
+  if (rule.has_share()) {
+    const uint64_t wanted = tile::weight_of_share(total, rule.share);
+    const Last of_share = last_within(wanted, false, total == all ? bins_of_share(all, wanted) : DrawTable::kBins);
+    const bool is_first = of_share.logit != last.logit ? of_share.logit > last.logit : of_share.id < last.id;
+    if (is_first) last = of_share;
+  }
+  if (!rule.keeps_all()) total = sum_kept(last, rule.least_weight);
+  return pick(tile::scaled_below(bits, total), last, rule.least_weight);
+}
+
+}  // namespace weft::ops

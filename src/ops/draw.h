@@ -1,0 +1,79 @@
+// Draws tokens from rows of logits on the CPU, by the rule of tile/abi/draw.h. What it does depends on the row and the
+// filters; what it draws does not.
+//
+//   RowDraw drawer;                                          // a thread's own: it keeps its memory
+//   const int32_t id = drawer.draw(row, rule_of(params), random_bits(seed, position));
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ops/kernels/draw.h"
+#include "tile/abi/draw.h"
+#include "weft/ops.h"
+
+namespace weft::ops {
+
+// Throws Error(invalid_argument) for a parameter out of its range.
+void check_params(std::string_view op, const SamplingParams& params);
+// Of params that were checked.
+tile::DrawRule rule_of(const SamplingParams& params);
+// The generator's next number. A draw at temperature 0 takes none.
+inline uint64_t take_bits(const SamplingParams& params, Philox& random) {
+  return params.temperature == 0.f ? 0 : tile::random_bits(random.seed, random.position++);
+}
+
+// The first of the largest logits; -1: all are -inf or NaN.
+int32_t first_of_largest(std::span<const float> logits);
+// What is thrown for such a row.
+void check_possible(std::string_view op, bool is_possible, int64_t size);
+
+class RowDraw {
+ public:
+  // The id; -1 where each logit is -inf or NaN.
+  int32_t draw(std::span<const float> row, const tile::DrawRule& rule, uint64_t bits);
+  // The ids of the k largest logits in their order; fewer where fewer are above -inf. Beside inf only its equals.
+  std::span<const int32_t> largest(std::span<const float> row, int k);
+  // The largest logit, which is above -inf. Throws otherwise.
+  float possible_largest(std::string_view op, std::span<const float> row);
+  // log of the sum of e^(logit - largest), to 1e-6; `largest` is above -inf.
+  double log_sum(std::span<const float> row, float largest) const;
+
+ private:
+  struct Candidate {
+    int32_t id;
+    float logit;
+    int weight;
+  };
+  // The last token that filters keep, in the order of tokens.
+  struct Last {
+    float logit;
+    int32_t id;
+  };
+  float find_largest(std::span<const float> row);
+  size_t num_blocks() const { return block_largest_.size(); }
+  bool is_few(int k) const;
+  void collect_largest(std::span<const float> row, int k);
+  void order_candidates(size_t count);
+  int32_t draw_of_few(const tile::DrawRule& rule, uint64_t bits);
+  int32_t draw_of_all(const tile::DrawRule& rule, uint64_t bits);
+  uint64_t weigh_all();
+  Last last_within(uint64_t wanted, bool counts, int num_bins);
+  int bins_of_share(uint64_t total, uint64_t wanted) const;
+  uint64_t sum_kept(Last last, int least_weight);
+  int32_t pick(uint64_t left, Last last, int least_weight) const;
+
+  // Of the row at hand.
+  std::span<const float> row_ = {};
+  float largest_ = 0.f, scale_ = 0.f;
+
+  std::vector<float> block_largest_, ordered_largest_;
+  std::vector<int> weights_;
+  std::vector<unsigned long long> block_sums_, bins_;
+  std::vector<int32_t> ids_;
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace weft::ops
