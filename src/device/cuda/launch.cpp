@@ -39,10 +39,12 @@ void launch_with(const Kernel& kernel, const Grid& grid, api::Stream stream, con
   if (grid.programmatic_launch && is_hopper)
     add(api::kProgrammaticStreamSerialization).programmatic_stream_serialization = 1;
   auto* const first = static_cast<uint64_t*>(const_cast<void*>(args));
-  std::vector<void*> params = {first};
-  for (int i = 1; i < kernel.num_arguments; ++i) params.push_back(first + i);
+  void* one[] = {first};
+  std::vector<void*> all;  // a launch with a struct allocates nothing
+  for (int i = 0; i < kernel.num_arguments; ++i) all.push_back(first + i);
   const Current current(card);
-  card.check_launch(card.driver().launch_kernel(&config, kernel.function, params.data(), nullptr), kernel.name);
+  card.check_launch(card.driver().launch_kernel(&config, kernel.function, all.empty() ? one : all.data(), nullptr),
+                    kernel.name);
 }
 
 }  // namespace weft::cuda
