@@ -6,7 +6,7 @@
 
 #include "forward_errors.h"
 #include "jit/cuda/runtime.h"
-#include "ops/sampling.h"
+#include "ops/draw.h"
 
 namespace weft {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "decode/generate.h"
 #include "fused_parts.h"
-#include "ops/sampling.h"
+#include "ops/draw.h"
 #include "weft/error.h"
 #include "weft/ops.h"
 
