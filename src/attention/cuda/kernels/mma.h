@@ -7,6 +7,7 @@
 #pragma once
 
 #include "attention/cuda/kernels/mma/join.h"
+#include "attention/cuda/kernels/mma/kv_tiles.h"
 #include "attention/cuda/kernels/mma/logits.h"
 #include "attention/cuda/kernels/mma/non_finite.h"
 #include "attention/cuda/kernels/mma/products.h"

@@ -36,7 +36,7 @@ class KvTiles {
     for (int i = 0; i < Shape::kFirstTokens; ++i) {
       const int at = thread_.index + i * kThreads, tile = at / kKeys;
       if (tile >= kStages - 1 || tile >= s.walk.num_tiles) continue;
-      const int t = token_of(tile, at % kKeys);
+      const int t = rows_.token_to_load(tile, at % kKeys);
       const int page = t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t);
       prefetch(s.tokens.row(rows_.call.k, page, t, rows_.kv_head), kDimQk);
       prefetch(s.tokens.row(rows_.call.v, page, t, rows_.kv_head), kDimVo);
@@ -50,13 +50,13 @@ class KvTiles {
     for (int i = 0; i < Shape::kFirstTokens; ++i) {
       const int at = thread_.index + i * kThreads, tile = at / kKeys, key = at % kKeys;
       if (tile >= kStages || tile >= s.walk.num_tiles) continue;
-      const int t = token_of(tile, key);
+      const int t = rows_.token_to_load(tile, key);
       locate(tile, key, t, t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t));
     }
   }
   WEFT_INLINE void locate(int tile) const {
     if (thread_.index >= kKeys || tile >= Shape::shared().walk.num_tiles) return;
-    const int t = token_of(tile, thread_.index);
+    const int t = rows_.token_to_load(tile, thread_.index);
     locate(tile, thread_.index, t, Shape::shared().tokens.page(t));
   }
 
@@ -77,17 +77,12 @@ class KvTiles {
       const auto at_element = [&](int i) { return reinterpret_cast<T*>(keys.chunk(key, i / 8)) + i % 8; };
       for (int i = thread_.lane; i < kDimQk; i += 32) raw[i] = tile::to_float(*at_element(i));
       if constexpr (Shape::H::key_transform)
-        transform_token<F, true, kDimQk>(rows_.p, rows_.item, rows_.kv_head, at + key, position(sources, begin, key),
-                                         raw, [&](int i, float x) { tile::store(at_element(i), x); });
+        transform_token<F, true, kDimQk>(rows_.p, rows_.item, rows_.kv_head, at + key,
+                                         position_of_key(sources, begin, key), raw,
+                                         [&](int i, float x) { tile::store(at_element(i), x); });
     }
     Shape::publish();
     ptx::cta_sync();
-  }
-
-  // Of a tile that begins at position `begin`.
-  WEFT_INLINE static int position(const Source<S::kBlockSparse>* sources, int begin, int key) {
-    if constexpr (S::kBlockSparse) return sources[key].pos;
-    return begin + key;
   }
 
  private:
@@ -96,12 +91,6 @@ class KvTiles {
     WEFT_UNROLL
     for (int at = 0; at < elements * static_cast<int>(sizeof(typename S::Cache)); at += kComesAtLeast)
       ptx::prefetch(row + at);
-  }
-  // In the place of a token that no row sees, or that is not there, stands the last one that some row sees.
-  WEFT_INLINE int token_of(int tile, int key) const {
-    const auto& s = Shape::shared();
-    const int t = s.walk.at(tile) + key, pos = rows_.item.first_pos + t;
-    return t < s.walk.end && (rows_.by_position() || s.visible.touches(pos, pos + 1)) ? t : s.walk.end - 1;
   }
   WEFT_INLINE void locate(int tile, int key, int t, int page) const {
     auto& s = Shape::shared();

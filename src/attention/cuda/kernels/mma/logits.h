@@ -1,7 +1,7 @@
 // Scores become logits: scaled, changed by the functors of variant and mask, hidden where a row does not see a key.
 #pragma once
 
-#include "attention/cuda/kernels/mma/kv_tiles.h"
+#include "attention/cuda/kernels/mma/rows.h"
 
 namespace weft::attention::cuda::mma {
 
@@ -57,7 +57,7 @@ class Logits {
         int key = first + 8 * f + thread_.column() + e;
         key = key < keys_ ? key : keys_ - 1;
         float& x = s[m][f][2 * half + e];
-        x = F::logit(rows_.p, row, begin_ + key, KvTiles<Shape>::position(sources_, begin_, key), x);
+        x = F::logit(rows_.p, row, begin_ + key, position_of_key(sources_, begin_, key), x);
       }
     }
   }
@@ -95,7 +95,7 @@ class Logits {
 
   WEFT_INLINE bool sees(int r, int key) const {
     const FusedRow& row = Shape::shared().rows[r];
-    if (key >= keys_ || !row.visible.holds(KvTiles<Shape>::position(sources_, begin_, key))) return false;
+    if (key >= keys_ || !row.visible.holds(position_of_key(sources_, begin_, key))) return false;
     if constexpr (kBlockSparse) return bits_show(rows_.call, sources_[key].bits, row.of_block, at_ + key);
     return true;
   }
@@ -103,7 +103,7 @@ class Logits {
   WEFT_INLINE void find_left_out() const {
     if (rows_.by_position() || Shape::shared().visible.touches(begin_, begin_ + keys_)) return;
     WEFT_NO_UNROLL
-    for (int i = thread_.index; i < rows_.n * keys_; i += Shape::kThreads)
+    for (int i = thread_.of_tile(); i < rows_.n * keys_; i += Shape::kLogitThreads)
       if (sees(i / keys_, i % keys_)) ptx::atomic_or(rows_.call.mask_error, 1);
   }
 

@@ -3,7 +3,7 @@
 // are added to the rows that see them.
 #pragma once
 
-#include "attention/cuda/kernels/mma/kv_tiles.h"
+#include "attention/cuda/kernels/mma/rows.h"
 #include "attention/cuda/kernels/mma/states.h"
 
 namespace weft::attention::cuda::mma {
@@ -17,6 +17,8 @@ class NonFinite {
   static constexpr int kThreads = Shape::kThreads;
 
  public:
+  WEFT_INLINE explicit NonFinite(bool started = false) : started_(started) {}
+
   // Whether all has to be done again, from here on with such values left out.
   WEFT_INLINE bool start(const Rows<Shape>& rows, const Thread<Shape>& thread, const States<Shape>& states) {
     if (started_ || !rows.may_differ() || !has_some(thread, states)) return false;
@@ -75,7 +77,7 @@ class NonFinite {
     return !finite;
   }
 
-  bool started_ = false;
+  bool started_;
 };
 
 }  // namespace weft::attention::cuda::mma

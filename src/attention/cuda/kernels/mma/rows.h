@@ -7,6 +7,13 @@
 
 namespace weft::attention::cuda::mma {
 
+// The position of a key of a tile that begins at position `begin`.
+template <bool kBlockSparse>
+WEFT_INLINE int position_of_key(const Source<kBlockSparse>* sources, int begin, int key) {
+  if constexpr (kBlockSparse) return sources[key].pos;
+  return begin + key;
+}
+
 // n fused rows of one KV head of an item, from its fused row `first` on.
 template <class Shape>
 struct Rows {
@@ -49,6 +56,14 @@ struct Rows {
       s.visible = visible;
       s.walk = walk;
     }
+  }
+
+  // Where a tile is to have a key: in the place of a token that no row sees, or that is not there, stands the last one
+  // that some row sees.
+  WEFT_INLINE int token_to_load(int tile, int key) const {
+    const auto& s = Shape::shared();
+    const int t = s.walk.at(tile) + key, pos = item.first_pos + t;
+    return t < s.walk.end && (by_position() || s.visible.touches(pos, pos + 1)) ? t : s.walk.end - 1;
   }
 
   // Queries, as their hook makes them, are on their way to shared memory.

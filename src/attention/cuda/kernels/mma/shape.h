@@ -39,11 +39,13 @@ struct Shape {
   using T = typename S::Multiplied;
   static constexpr int kFragments = kFragments_, kWarpsN = kWarpsN_, kKeys = kKeys_;
   static constexpr int kThreads = S::kThreads, kWarps = kWarpsM_ * kWarpsN;
+  static constexpr int kLogitThreads = kThreads;  // that make the logits of a tile
   static constexpr int kRows = 16 * kFragments * kWarpsM_, kWarpKeys = kKeys / kWarpsN;
   static constexpr int kStages = S::kStages, kRing = kStages + 1;
   static constexpr int kDimQk = S::kDimQk, kDimVo = S::kDimVo;
   // Products take 16 elements at a time: rows end with zeros.
   static constexpr int kPadQk = (kDimQk + 15) / 16 * 16, kPadVo = (kDimVo + 15) / 16 * 16;
+  static constexpr int kOwnVo = kDimVo, kOwnPadVo = kPadVo;  // columns of outputs that a warp has
   // Scores are changed by a functor, or are what values are multiplied by.
   static constexpr bool kMaskFunctor = H::logits_mask || F::OfMask::logits_mask;
   static constexpr bool kFunctor = H::logits_transform || kMaskFunctor || !F::kSoftmax;
@@ -128,6 +130,11 @@ struct Shape {
 #endif
   }
   WEFT_INLINE static float* out() { return reinterpret_cast<float*>(shared().tiles); }
+  // Where outputs are put in order: a warp's, where its queries were.
+  template <class Thread>
+  WEFT_INLINE static u8* staging(const Thread& thread) {
+    return queries().data + thread.first_row() * kPadQk * 2;
+  }
 };
 
 // A thread's place in the CTA, and which elements of fragments its lane holds.
@@ -145,10 +152,15 @@ struct Thread {
   }
   WEFT_INLINE int warp_m() const { return kWarpsN == 1 ? warp : warp / kWarpsN; }
   WEFT_INLINE int warp_n() const { return kWarpsN == 1 ? 0 : warp % kWarpsN; }
+  // Among kLogitThreads.
+  WEFT_INLINE int of_tile() const { return index; }
   // Rows of the tile: the warp's first one, and this lane's.
   WEFT_INLINE int first_row() const { return 16 * Shape::kFragments * warp_m(); }
   WEFT_INLINE int row(int m, int half) const { return first_row() + 16 * m + lane / 4 + 8 * half; }
   WEFT_INLINE int column() const { return lane % 4 * 2; }
+  // Of outputs, the warp's first column; and whether others have none of these rows.
+  WEFT_INLINE static constexpr int first_column() { return 0; }
+  WEFT_INLINE static constexpr bool writes_lse() { return true; }
 };
 
 }  // namespace weft::attention::cuda::mma

@@ -7,7 +7,7 @@ namespace weft::attention::cuda::mma {
 
 template <class Shape>
 struct States {
-  static constexpr int kFragments = Shape::kFragments, kStep = Shape::kStepFragments, kColumns = Shape::kPadVo / 8;
+  static constexpr int kFragments = Shape::kFragments, kStep = Shape::kStepFragments, kColumns = Shape::kOwnPadVo / 8;
   tile::RowState rows[kFragments];
   float o[kFragments][kColumns][4];
 

@@ -11,14 +11,11 @@ class Store {
   using F = typename Shape::F;
   using Output = typename Shape::S::Output;
   static constexpr bool kIsHalf = sizeof(Output) == 2;
-  static constexpr int kFragments = Shape::kFragments, kDimVo = Shape::kDimVo;
+  static constexpr int kFragments = Shape::kFragments, kDimVo = Shape::kOwnVo;
 
  public:
   WEFT_INLINE Store(const Rows<Shape>& rows, const Thread<Shape>& thread, const States<Shape>& states)
-      : rows_(rows),
-        thread_(thread),
-        states_(states),
-        staged_{Shape::queries().data + thread.first_row() * Shape::kPadQk * 2} {}
+      : rows_(rows), thread_(thread), states_(states), staged_{Shape::staging(thread)} {}
 
   // Partials as floats, outputs by way of shared memory in 16 bytes.
   WEFT_INLINE void store() const {
@@ -32,7 +29,7 @@ class Store {
       const float total = F::kSoftmax ? states_.rows[m].total(half) : 1.f, factor = total == 0.f ? 0.f : 1.f / total;
       const tile::Lse lse =
           F::kSoftmax ? tile::lse_of(states_.rows[m].maximum[half], total, rows_.scale()) : tile::Lse{};
-      const bool writes_lse = thread_.lane % 4 == 0 && r < rows_.n;
+      const bool writes_lse = thread_.writes_lse() && thread_.lane % 4 == 0 && r < rows_.n;
       if (partial.data != nullptr) {
         const int token = (rows_.first + r) / call.group_size;
         if (writes_lse) partial.put_lse(call, token, row.head, lse);
@@ -55,7 +52,7 @@ class Store {
  private:
   // This lane's elements of a row.
   WEFT_INLINE void store_pairs(float* to, int m, int half, float factor) const {
-    to += thread_.column();  // once: the rest of an address is a constant of its instruction
+    to += thread_.first_column() + thread_.column();  // once: the rest of an address is a constant of its instruction
     WEFT_UNROLL
     for (int f = 0; f < kDimVo / 8; ++f) WEFT_UNROLL
     for (int e = 0; e < 2; ++e) to[8 * f + e] = states_.o[m][f][2 * half + e] * factor;
@@ -63,7 +60,7 @@ class Store {
   // The same, to row r of `staged_`.
   WEFT_INLINE void stage(int r, int m, int half, float factor) const {
     if constexpr (kIsHalf) WEFT_UNROLL
-    for (int f = 0; f < Shape::kPadVo / 8; ++f)
+    for (int f = 0; f < Shape::kOwnPadVo / 8; ++f)
       *reinterpret_cast<u32*>(staged_.chunk(r, f) + thread_.lane % 4 * 4) =
           tile::pack<Output>(states_.o[m][f][2 * half] * factor, states_.o[m][f][2 * half + 1] * factor);
   }
@@ -74,7 +71,7 @@ class Store {
     // A lane finds where one row goes.
     constexpr int kOwnRows = 16 * kFragments, kOwnChunks = kOwnRows * kChunks;
     const FusedRow& own = Shape::shared().rows[thread_.first_row() + thread_.lane % kOwnRows];
-    char* const output = output_of(call, own.q_row, own.head);
+    char* const output = output_of(call, own.q_row, own.head) + thread_.first_column() * 2;
     WEFT_UNROLL_4
     for (int first = 0; first < kOwnChunks; first += 32) {
       const int i = first + thread_.lane, r = i / kChunks;
@@ -93,7 +90,7 @@ class Store {
   const Rows<Shape>& rows_;
   const Thread<Shape>& thread_;
   const States<Shape>& states_;
-  const tile::SharedTile<Shape::kPadVo> staged_;  // the warp's rows, where its queries were
+  const tile::SharedTile<Shape::kOwnPadVo> staged_;  // the warp's rows
 };
 
 // Those states again, where they were stored: a value that is not finite makes of any finite output the same.
