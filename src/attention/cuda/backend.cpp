@@ -77,6 +77,7 @@ const char* not_aligned(const RunArgs& args) {
   if (!fits(args.q.data, {args.q.row_stride, args.q.head_stride})) return "q";
   if (!fits(args.k.data, {args.k.page_stride, args.k.token_stride, args.k.head_stride})) return "k";
   if (!fits(args.v.data, {args.v.page_stride, args.v.token_stride, args.v.head_stride})) return "v";
+  if (!fits(args.rope.data, {args.rope.page_stride, args.rope.token_stride})) return "kpe";
   return nullptr;
 }
 

@@ -51,6 +51,7 @@ class Family {
 const Family& plain_family();
 const Family& mma_family();
 const Family& wgmma_family();
+const Family& latent_family();
 
 // The fastest first; the last one computes everything.
 std::span<const Family* const> families();

@@ -127,6 +127,56 @@ std::vector<CardCase> decode_rows() {
   return rows;
 }
 
+// Rows of 512 + 64, as many heads as 128 on one card, or 8 of them on a card each.
+std::vector<CardCase> latent_rows(bool quick) {
+  std::vector<CardCase> rows;
+  const auto add = [&](int heads, int n, int len, int page = 64, int tokens = 1) {
+    const std::string of_tokens = tokens > 1 ? fmt::format(" {} tokens", tokens) : "";
+    rows.push_back({fmt::format("batch{} kv{}{}", n, len, of_tokens), {heads, 1, 576}, same(n, tokens), same(n, len)});
+    rows.back().page_size = page;
+    rows.back().is_latent = true;
+  };
+  add(128, 128, 8192);
+  add(16, 128, 4096);
+  if (quick) return rows;
+  add(64, 128, 4096);
+  for (const auto& [n, len] : {std::pair{1, 8192}, {16, 1024}, {16, 8192}, {64, 4096}}) add(128, n, len);
+  add(16, 1, 8192);
+  add(128, 128, 8192, 1);
+  add(16, 128, 4096, 1);
+  add(16, 128, 4096, 64, 4);
+  add(128, 64, 4096, 64, 2);
+  return rows;
+}
+
+// Reads by a plain read, products by those on registers, and time by the plain family's, in turns.
+void measure_latent(CardBench& bench, const BenchOptions& options, BenchReport& report, const CardCase& row) {
+  const std::string name =
+      fmt::format("decode latent {}q 512+64 page{} bf16 {}", row.shape.qo_heads, row.page_size, row.name);
+  if (name.find(options.only) == name.npos) return;
+  const Prepared prepared(bench, row, Mask::causal);
+  const CardBench::Beside read = bench.time_beside_read(prepared.runs(), static_cast<size_t>(prepared.bytes()));
+  report.add({"attention", name, "bandwidth", prepared.bytes() / read.seconds / 1e9, "GB/s", read.ceiling / 1e9});
+  double seen = 0;
+  for (size_t r = 0; r < row.kv_lens.size(); ++r) seen += row.qo_lens[r] * (row.kv_lens[r] - (row.qo_lens[r] - 1) / 2.);
+  const double operations = 2 * seen * row.shape.qo_heads * (row.shape.head_dim + row.value_dim());
+  const CardBench::Beside taken = bench.time_beside_products(prepared.runs());
+  report.add({"attention", name, "rate", operations / taken.seconds / 1e12, "TFLOP/s", taken.ceiling / 1e12});
+  if (row.kv_lens.size() == 1) report.add({"attention", name, "time", taken.seconds * 1e6, "us"});
+}
+
+// What the plain family takes, which computes latent rows where this one does not.
+void measure_latent_beside_plain(CardBench& bench, const BenchOptions& options, BenchReport& report) {
+  CardCase row{"batch16 kv1024", {128, 1, 576}, same(16, 1), same(16, 1024), 64};
+  row.is_latent = true;
+  const std::string name = "decode latent 128q 512+64 page64 bf16 batch16 kv1024";
+  if (name.find(options.only) == name.npos) return;
+  const Prepared prepared(bench, row, Mask::causal);
+  row.loader = Loader::elements;
+  report.add(
+      {"attention", name, "time over the plain family's", seconds_over(bench, prepared, row, Mask::causal), "x"});
+}
+
 std::vector<CardCase> prefix_rows() {
   std::vector<CardCase> rows;
   for (const auto& [n, prefix] : {std::pair{16, 1024}, {16, 32768}, {64, 32768}, {2, 64}, {4, 256}, {16, 64}}) {
@@ -258,9 +308,11 @@ void measure_attention_on_card(const BenchOptions& options, BenchReport& report)
                           to_string(options.device), bench.card().name(), bench.card().num_multiprocessors()));
   report.note(
       "decode: bytes of K and V read once, beside a plain read of as many; prefill: operations of the pairs that are "
-      "seen, 2 n^2 d a head, beside products of warps (mma.sync) on registers; a row and what it stands beside take "
-      "turns");
+      "seen, 2 n^2 d a head, beside products of warps (mma.sync) on registers; latent: both; a row and what it stands "
+      "beside take turns");
   for (const CardCase& row : decode_rows()) measure_decode(bench, options, report, row);
+  for (const CardCase& row : latent_rows(options.quick)) measure_latent(bench, options, report, row);
+  measure_latent_beside_plain(bench, options, report);
   for (const CardCase& row : prefill_rows(options.quick))
     if (name_of_prefill(row).find(options.only) != std::string::npos) measure_prefill(bench, report, row);
   measure_prefill_variants(bench, options, report);

@@ -21,6 +21,9 @@ AttentionKernel kernel_of(CardBench& bench, const CardCase& of, Mask mask) {
   AttentionSpec spec = make_spec(DType::bf16, of.shape.head_dim, mask, of.variant);
   spec.sliding_window = of.has_window;
   if (of.page_size == 0) spec.kv_form = KvForm::ragged;
+  if (of.is_latent) spec.kv_form = KvForm::latent;
+  spec.head_dim_vo = of.value_dim();
+  spec.loader = of.loader;
   return build(spec, bench.device());
 }
 
@@ -85,12 +88,18 @@ void CardBatch::set_tensors(CardBench& bench, const CardCase& of, char* cache) {
   const int64_t rows = qo_indptr.back(), heads = of.shape.qo_heads, dim = of.shape.head_dim;
   const auto q_bytes = static_cast<size_t>(rows * heads * dim * 2);
   q = Workspace(bench.device(), q_bytes);
-  o = Workspace(bench.device(), q_bytes);
+  o = Workspace(bench.device(), static_cast<size_t>(rows * heads * of.value_dim() * 2));
   cuda::copy_on_card(bench.card(), q.data(), bench.pool(), q_bytes,
                      static_cast<cuda::api::Stream>(bench.stream().handle()));
   tensors.q = TensorView(q.data(), DType::bf16, {rows, heads, dim}, bench.device());
-  tensors.o = TensorView(o.data(), DType::bf16, {rows, heads, dim}, bench.device());
+  tensors.o = TensorView(o.data(), DType::bf16, {rows, heads, of.value_dim()}, bench.device());
   const int64_t tokens = of.cache_bytes() / of.token_bytes();
+  if (of.is_latent) {
+    const std::vector<int64_t> pages{tokens / of.page_size, of.page_size, dim};
+    tensors.kv = KvCache::latent(TensorView(cache, DType::bf16, pages, bench.device()));
+    tensors.sm_scale = 1 / std::sqrt(192.f);
+    return;
+  }
   std::vector<int64_t> shape{tokens, of.shape.kv_heads, dim};
   if (of.page_size > 0) shape = {tokens / of.page_size, of.page_size, of.shape.kv_heads, dim};
   const TensorView k(cache, DType::bf16, shape, bench.device());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,12 @@ struct CardCase {
   bool finds_levels = true;  // or every request reads the prefix for itself
   Variant variant = {};
   bool has_window = false;
+  bool is_latent = false;  // a token is one row of head_dim elements, of which all but kRope are its value
+  std::optional<Loader> loader = {};
 
-  int64_t token_bytes() const { return int64_t{shape.kv_heads} * shape.head_dim * 4; }
+  static constexpr int kRope = 64;
+  int value_dim() const { return is_latent ? shape.head_dim - kRope : shape.head_dim; }
+  int64_t token_bytes() const { return int64_t{shape.kv_heads} * shape.head_dim * (is_latent ? 2 : 4); }
   int pages_of(int tokens) const { return page_size == 0 ? tokens : (tokens + page_size - 1) / page_size; }
   int64_t cache_bytes() const;  // of all pages, or tokens
 };

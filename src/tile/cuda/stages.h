@@ -37,7 +37,9 @@ struct StageBarriers {
 template <int kStages>
 class StageWalk {
  public:
-  WEFT_INLINE explicit StageWalk(StageBarriers<kStages>& barriers) : barriers_(barriers) {}
+  // From stage `number` of all on.
+  WEFT_INLINE explicit StageWalk(StageBarriers<kStages>& barriers, u32 number = 0)
+      : barriers_(barriers), number_(number) {}
   WEFT_INLINE int stage() const { return static_cast<int>(number_ % kStages); }
 
   // Where threads fill it themselves: until it is empty, and, once what this thread stored is there, that it is.
@@ -64,7 +66,7 @@ class StageWalk {
   WEFT_INLINE u32 parity() const { return number_ / kStages % 2; }
 
   StageBarriers<kStages>& barriers_;
-  u32 number_ = 0;  // of the stage, among all that are walked: one register, from which the rest follows
+  u32 number_;  // of the stage, among all that are walked: one register, from which the rest follows
 };
 
 // Turns of the CTA's first kGroups warpgroups: what one does in its turn, the next one does when it has given it. The

@@ -62,6 +62,13 @@ std::vector<Once> calls() {
   latent.form = KvForm::latent;
   latent.kv_heads = 1;
   latent.head_dim_qk = 96;
+  Case& latent_tiles = add("latent_tiles", DType::bf16);
+  latent_tiles.form = KvForm::latent;
+  latent_tiles.kv_heads = 1;
+  latent_tiles.group = 40;
+  latent_tiles.head_dim_qk = 576;
+  latent_tiles.head_dim_vo = 512;
+  latent_tiles.lengths = {{2, 200}, {1, 70}};
   Case& int4 = add("int4", DType::bf16);
   int4.kv_dtype = DType::int4;
   int4.kv_scales = KvScales::token_group;

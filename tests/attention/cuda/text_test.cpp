@@ -41,7 +41,7 @@ class CudaKernelText : public ::testing::Test {
 
 KernelText text_of(const AttentionSpec& spec, std::string_view architecture, std::string_view form) {
   const Architecture& found = find_architecture(architecture);
-  for (const Family* family : {&wgmma_family(), &mma_family(), &plain_family()}) {
+  for (const Family* family : {&latent_family(), &wgmma_family(), &mma_family(), &plain_family()}) {
     if (!family->ability(spec, found).type) continue;
     for (const Form& of_spec : family->forms(spec, found))
       if (of_spec.name == form) return attend_text(spec, found, of_spec);
@@ -64,6 +64,12 @@ AttentionSpec soft_capped(AttentionSpec spec) {
   spec.variant = variants::logits_soft_cap();
   return spec;
 }
+AttentionSpec latent(int dim_vo, Mask mask = Mask::none) {
+  AttentionSpec spec = halves(DType::bf16, dim_vo, mask);
+  spec.head_dim_qk = dim_vo + 64;
+  spec.kv_form = KvForm::latent;
+  return spec;
+}
 const Row kRows[] = {
     {"fp32 hd64", {.head_dim_qk = 64, .head_dim_vo = 64, .mask = Mask::causal}, {"sm_75", "sm_80", "sm_90a"}},
     {"int4 hd128",
@@ -74,14 +80,9 @@ const Row kRows[] = {
       .head_dim_vo = 128,
       .kv_scales = KvScales::token},
      {"sm_75", "sm_90a"}},
-    {"latent 576",
-     {.q_dtype = DType::bf16,
-      .kv_dtype = DType::bf16,
-      .o_dtype = DType::bf16,
-      .head_dim_qk = 576,
-      .head_dim_vo = 512,
-      .kv_form = KvForm::latent},
-     {"sm_80", "sm_90a"}},
+    {"latent 576", latent(512), {"sm_80", "sm_90a"}},
+    {"latent 576 tiles", latent(512), {"sm_90a"}, "latent_tiles"},
+    {"latent 576 tiles soft cap causal", soft_capped(latent(512, Mask::causal)), {"sm_90a"}, "latent_tiles"},
     {"bf16 hd128 small tiles", halves(DType::bf16, 128), {"sm_80", "sm_90a"}, "small_tiles"},
     {"bf16 hd64 small tiles", halves(DType::bf16, 64), {"sm_90a"}, "small_tiles"},
     {"bf16 hd128 all tiles", halves(DType::bf16, 128), {"sm_80", "sm_86", "sm_89", "sm_90a"}, "all_tiles"},

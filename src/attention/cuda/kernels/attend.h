@@ -2,6 +2,7 @@
 // a merge group merges it. Instances are written behind the text of a variant (cuda/text.cpp).
 #pragma once
 
+#include "attention/cuda/kernels/latent.h"
 #include "attention/cuda/kernels/plain.h"
 #include "attention/cuda/kernels/wgmma.h"
 #include "tile/cuda/ptx/cp_async.h"

@@ -165,7 +165,13 @@ class Merge {
 // a word for each thread.
 template <class S>
 struct Scratch {
-  static constexpr int kDim = S::kDimQk > S::kDimVo ? S::kDimQk : S::kDimVo;
+  // Fewer elements where no hook changes vectors.
+  static constexpr int kDim = [] {
+    if constexpr (requires { S::kVectorDim; })
+      return S::kVectorDim;
+    else
+      return S::kDimQk > S::kDimVo ? S::kDimQk : S::kDimVo;
+  }();
   alignas(16) PlanHeader header;
   ItemRecord items[2];  // at work, and the worker's next one
   alignas(16) float vectors[S::kThreads / 32][kDim];

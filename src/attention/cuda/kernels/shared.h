@@ -97,17 +97,17 @@ struct TileSizes {
 };
 
 // Scratch, with which each struct begins (merge.h).
-constexpr MemberBytes& add_scratch(MemberBytes& to, const TileSizes& of) {
+constexpr MemberBytes& add_scratch(MemberBytes& to, int threads, int vector_dim) {
   return to.add<PlanHeader>(1, 16)
       .add<ItemRecord>(2)
-      .add<float>(of.threads / 32 * of.most_dim(), 16)
-      .add<int>((of.threads + 3) / 4 * 4);
+      .add<float>(threads / 32 * vector_dim, 16)
+      .add<int>((threads + 3) / 4 * 4);
 }
 
 // Plain::Shared.
 constexpr int plain_shared_bytes(const TileSizes& of) {
   MemberBytes bytes;
-  return add_scratch(bytes, of)
+  return add_scratch(bytes, of.threads, of.most_dim())
       .add<float>(of.rows * of.dim_qk, 16)
       .add<float>(of.keys * (of.most_dim() + 4), 16)
       .add<float>(of.keys * (of.rows + 4), 16)
@@ -125,7 +125,7 @@ constexpr int products_shared_bytes(const TileSizes& of) {
   const int tiles = 2 * (of.rows * qk + of.stages * of.keys * (qk + vo)), out = 4 * sharing * of.rows * (vo + 4);
   const int sources = (of.stages + 1) * of.keys;
   MemberBytes bytes;
-  add_scratch(bytes, of)
+  add_scratch(bytes, of.threads, of.most_dim())
       .add<FusedRow>(of.rows)
       .add<VisibleRange>()
       .add<WalkOfTiles>()
@@ -137,6 +137,24 @@ constexpr int products_shared_bytes(const TileSizes& of) {
   else
     bytes.add<Source<false>>(sources);
   return bytes.add<unsigned char>(tiles > out ? tiles : out, of.by_warpgroup ? 1024 : 128).total();
+}
+
+// latent::Shape::Shared, and what the shape is made of: two warpgroups multiply, and a third loads.
+inline constexpr int kLatentRows = 64, kLatentKeys = 64, kLatentStages = 2, kLatentThreads = 384;
+inline constexpr int kLatentVectorDim = 4;  // of hooks that there are not
+constexpr int latent_shared_bytes(int dim_qk) {
+  MemberBytes bytes;
+  return add_scratch(bytes, kLatentThreads, kLatentVectorDim)
+      .add<FusedRow>(kLatentRows)
+      .add<VisibleRange>()
+      .add<WalkOfTiles>()
+      .add<TokensOfItem>()
+      .add<float>(4 * kLatentRows)
+      .add<int>(8)
+      .add<Source<false>>(kLatentKeys)
+      .add<unsigned long long>(1 + 2 * kLatentStages)
+      .add<unsigned char>(2 * dim_qk * (kLatentRows + kLatentStages * kLatentKeys), 1024)
+      .total();
 }
 
 }  // namespace weft::attention::cuda

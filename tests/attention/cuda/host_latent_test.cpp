@@ -1,0 +1,265 @@
+// Latent rows by warpgroups in the host machine, against the fp64 reference.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <string>
+
+#include "attention/cuda/family.h"
+#include "attention/kernel.h"
+#include "attention/plan/planner.h"
+#include "host_target.h"
+#include "tests/attention/kernels/problem.h"
+#include "tests/simt/machine/machine.h"
+
+namespace weft {
+namespace {
+
+using attention::cuda::Family;
+using testing::Case;
+using testing::host_machine;
+using testing::Problem;
+
+const Family& family_of(const AttentionSpec& spec) {
+  return attention::cuda::family_of(spec, attention::cuda::find_architecture("sm_90a"));
+}
+
+// What is wrong with it in products.
+std::string wrong_in_latent(Problem& problem, const PlanInput& input) {
+  const AttentionSpec spec = problem.spec();
+  if (&family_of(spec) != &attention::cuda::latent_family()) return "another family";
+  problem.reference();
+  const AttentionKernel kernel = build_on(host_machine(), spec);
+  problem.poison_outputs();
+  run_on(host_machine(), kernel, kernel.plan(input), problem.tensors());
+  return problem.compare(spec.q_dtype);
+}
+std::string wrong_in_latent(const Case& c, int workers = 2) {
+  Problem problem(c);
+  return wrong_in_latent(problem, problem.input(workers));
+}
+
+Case latent_rows(int dim_vo, DType type = DType::bf16) {
+  Case c;
+  c.form = KvForm::latent;
+  c.q_dtype = c.kv_dtype = c.o_dtype = type;
+  c.group = 20;
+  c.head_dim_qk = dim_vo + 64;
+  c.head_dim_vo = dim_vo;
+  c.lengths = {{1, 200}, {1, 70}, {1, 0}, {1, 64}};  // as many tiles as warpgroups, more, fewer
+  return c;
+}
+
+TEST(HostMachineLatent, IsOneTensorOrTwoInPagesOfAnySize) {
+  Case c = latent_rows(128);
+  EXPECT_EQ(wrong_in_latent(c), "") << "ckv and kpe";
+  c.five_d = true;
+  c.page_size = 1;
+  EXPECT_EQ(wrong_in_latent(c), "") << "one tensor";
+  c.strided = true;
+  c.page_size = 64;
+  EXPECT_EQ(wrong_in_latent(c), "") << "gaps between rows";
+}
+
+// 16 heads, and as many as make several tiles of rows, of one token and of several, which see different keys.
+TEST(HostMachineLatent, HasHeadsOfSeveralTokens) {
+  for (const auto& [group, tokens] : {std::pair{16, 1}, {16, 4}, {128, 1}, {33, 3}}) {
+    Case c = latent_rows(128, DType::fp16);
+    c.mask = Mask::causal;
+    c.group = group;
+    c.lengths = {{tokens, 70}, {tokens, tokens}};
+    EXPECT_EQ(wrong_in_latent(c), "") << group << " heads, " << tokens << " tokens";
+  }
+}
+
+TEST(HostMachineLatent, HasRowsOf512And256) {
+  for (const int dim_vo : {512, 256}) {
+    Case c = latent_rows(dim_vo);
+    c.o_dtype = dim_vo == 512 ? DType::bf16 : DType::fp32;
+    c.lengths = {{1, 150}};
+    EXPECT_EQ(wrong_in_latent(c, 1), "") << dim_vo;
+  }
+}
+
+TEST(HostMachineLatent, TakesMasksAndFunctors) {
+  const auto case_with = [](Mask mask) {
+    Case c = latent_rows(128);
+    c.mask = mask;
+    c.lengths = {{3, 150}, {2, 64}};
+    return c;
+  };
+  Case c = case_with(Mask::causal);
+  c.window = 80;
+  EXPECT_EQ(wrong_in_latent(c), "") << "a window";
+  c = case_with(Mask::none);
+  c.sinks = 4;
+  EXPECT_EQ(wrong_in_latent(c), "") << "sinks";
+  EXPECT_EQ(wrong_in_latent(case_with(Mask::custom_packed)), "") << "bits of a mask";
+  c = case_with(Mask::causal);
+  c.variant = variants::logits_soft_cap();
+  c.scalars = {{"cap", 5.}};
+  EXPECT_EQ(wrong_in_latent(c), "") << "soft cap";
+  c = case_with(Mask::causal);
+  c.variant = variants::sigmoid();
+  c.scalars = {{"bias", -1.0}};
+  EXPECT_EQ(wrong_in_latent(c), "") << "no softmax";
+}
+
+// Scores grow from tile to tile: both warpgroups' sums shrink with each.
+TEST(HostMachineLatent, FollowsMaximaThatGrow) {
+  Case c = latent_rows(128);
+  c.query_scale = 60;
+  c.lengths = {{1, 500}};
+  EXPECT_EQ(wrong_in_latent(c, 1), "");
+}
+
+TEST(HostMachineLatent, WritesStatesThatAreMerged) {
+  Case c = latent_rows(128);
+  c.group = 70;
+  c.lengths = {{1, 300}, {1, 130}};
+  Problem problem(c);
+  EXPECT_EQ(wrong_in_latent(problem, problem.input(3, PlanMode::fixed_split, 128)), "");
+}
+
+// Rows that see it are no numbers, and the others keep every bit: all is multiplied again without it.
+TEST(HostMachineLatent, KeepsWhatIsNoNumberToTheRowsThatSeeIt) {
+  for (const double value : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Case c = latent_rows(128, DType::fp16);
+    c.mask = Mask::causal;
+    c.group = 16;
+    c.lengths = {{4, 135}};
+    Problem problem(c);
+    const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+    const Plan plan = kernel.plan(problem.input(1));
+    run_on(host_machine(), kernel, plan, problem.tensors());
+    const std::string clean = problem.outputs();
+    problem.put_value(0, 133, value);  // the third of four queries sees it
+    run_on(host_machine(), kernel, plan, problem.tensors());
+    const std::string spoilt = problem.outputs();
+    const TensorView o = problem.tensors().o;
+    const int64_t of_token = 16 * 128;
+    for (int64_t i = 0; i < 2 * of_token; ++i)
+      ASSERT_EQ(clean.substr(static_cast<size_t>(2 * i), 2), spoilt.substr(static_cast<size_t>(2 * i), 2)) << i;
+    for (int64_t i = 2 * of_token; i < 4 * of_token; i += 128)
+      ASSERT_FALSE(std::isfinite(testing::get(o.data(), DType::fp16, i))) << i;
+  }
+}
+
+// kpe in rows that copies cannot serve: the plain path.
+TEST(HostMachineLatent, TakesRowsThatBeginAnywhere) {
+  Case c = latent_rows(128);
+  Problem problem(c);
+  problem.reference();
+  AttentionTensors tensors = problem.tensors();
+  const TensorView kpe = tensors.kv.v;
+  const int64_t pages = kpe.shape(0), slots = kpe.shape(1);
+  std::vector<uint16_t> moved(static_cast<size_t>(pages * slots * 65));
+  for (int64_t page = 0; page < pages; ++page)
+    for (int64_t slot = 0; slot < slots; ++slot)
+      for (int64_t i = 0; i < 64; ++i)
+        moved[static_cast<size_t>((page * slots + slot) * 65 + i)] =
+            kpe.as<uint16_t>()[page * kpe.stride(0) + slot * kpe.stride(1) + i];
+  tensors.kv.v = TensorView(moved.data(), DType::bf16, std::vector<int64_t>{pages, slots, 64},
+                            std::vector<int64_t>{slots * 65, 65, 1});
+  const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+  run_on(host_machine(), kernel, kernel.plan(problem.input(2)), tensors);
+  EXPECT_EQ(problem.compare(DType::bf16), "");
+}
+
+TEST(LatentFamily, SaysWhyNot) {
+  const auto why_not = [](auto change, const char* architecture = "sm_90a") {
+    AttentionSpec spec = Problem(latent_rows(128)).spec();
+    change(spec);
+    return attention::cuda::latent_family().ability(spec, attention::cuda::find_architecture(architecture)).why_not;
+  };
+  const auto nothing = [](AttentionSpec&) {};
+  EXPECT_EQ(why_not(nothing), "");
+  EXPECT_EQ(why_not(nothing, "sm_80"), "sm_80 has no products of warpgroups");
+  EXPECT_EQ(why_not([](AttentionSpec& s) { s.kv_form = KvForm::paged; }), "KV is not latent");
+  EXPECT_EQ(why_not([](AttentionSpec& s) { s.loader = Loader::elements; }), "loader = elements");
+  EXPECT_EQ(why_not([](AttentionSpec& s) { s.q_dtype = DType::fp32; }), "sm_90a has no products in fp32");
+  EXPECT_EQ(why_not([](AttentionSpec& s) { s.kv_dtype = DType::fp16; }),
+            "latent rows are stored in another type than queries");
+  EXPECT_EQ(why_not([](AttentionSpec& s) { s.head_dim_qk += 8; }),
+            "head_dim_vo is not 128, 256 or 512, or head_dim_qk is not 64 more");
+  EXPECT_EQ(why_not([](AttentionSpec& s) { s.variant = variants::attention_sink(); }),
+            "the variant changes queries, keys, values or outputs");
+  EXPECT_EQ(why_not([](AttentionSpec& s) {
+              s.q_dtype = s.kv_dtype = DType::fp16;
+              s.variant = variants::sigmoid();
+            }),
+            "probabilities without softmax may be too large for fp16");
+}
+
+struct BrokenLatent {
+  const char* name;
+  simt::Breakage what;  // in attention/cuda/kernels
+  const char* says;     // of the fault; empty: the output is wrong
+};
+const BrokenLatent kBrokenLatent[] = {
+    {"RowsMultipliedBeforeTheyAreThere", {"latent/products.h", "at(tile).wait();", ""}, "still in flight"},
+    {"QueriesMultipliedBeforeTheyAreThere",
+     {"latent.h", "ptx::mbarrier_wait(&Shape::shared().queries_are_there, 0);", ""},
+     "still in flight"},
+    {"NoFenceBehindCopies",
+     {"latent/products.h", "ptx::fence_async_shared();  // lanes copied them", ""},
+     "no fence_async_shared()"},
+    {"NoFenceBehindProbabilities",
+     {"latent/products.h", "ptx::fence_async_shared();\n    ptx::named_arrive", "ptx::named_arrive"},
+     "no fence_async_shared()"},
+    {"ProbabilitiesReadBeforeTheyAreThere",
+     {"latent/products.h", "if (!leaves_out_) wait_for_probabilities(before);", ""},
+     "no barrier orders the two"},
+    {"ScoresReadBeforeTheirWait", {"latent/products.h", "ptx::wgmma_wait<1>(s_);", ""}, "wait"},
+    {"ScoresOfOneGroupOfProductsTooMany", {"latent/products.h", "wgmma_wait<1>(s_)", "wgmma_wait<2>(s_)"}, "wait"},
+    {"RowsGivenBackBeforeTheyWereRead",
+     {"latent/products.h", "ptx::wgmma_wait<0>(outputs(), p_);\n    at(tile).release();",
+      "at(tile).release();\n    ptx::wgmma_wait<0>(outputs(), p_);"},
+     "product"},
+    {"StageFilledBeforeItIsEmpty", {"latent/loader.h", "walk_.wait_for_room();", ""}, "still in flight"},
+    {"RowsNotLocated",
+     {"latent/loader.h", "ptx::warp_sync();  // it is said where the warp's rows lie", ""},
+     "which no launch gave it"},
+    {"LastTileLeftToNobody", {"latent/products.h", "(num_tiles - 1) % 2 != group", "false"}, ""},
+    {"SumsRelativeToOtherMaxima", {"latent/products.h", "own.sum[half] *= shrink[0][half];", ""}, ""},
+    {"OutputsNotScaled", {"latent/products.h", "if (shrinks) scale_outputs(shrink);", ""}, ""},
+    {"ColumnsOfTheOtherHalf",
+     {"latent/shape.h", "return group() * Shape::kOwnVo;", "return 0;"},
+     "no barrier orders the two"},
+    {"SumOfOneWarpgroup", {"latent.h", "s.sum[0][r] + s.sum[1][r]", "s.sum[0][r]"}, ""},
+    {"RegistersChangedWithoutABarrier",
+     {"latent.h", "ptx::named_sync(kLoadersMeet, Shape::kLoaders);", ""},
+     "no barrier lies between"},
+};
+class BrokenLatents : public ::testing::TestWithParam<const BrokenLatent*> {};
+
+TEST_P(BrokenLatents, AreFound) {
+  const BrokenLatent& broken = *GetParam();
+  Case c = latent_rows(128);
+  c.page_size = 2 + static_cast<int>(&broken - kBrokenLatent);  // kernels are remembered by their spec
+  c.query_scale = 60;
+  c.lengths = {{1, 300}, {1, 5}};
+  Problem problem(c);
+  problem.reference();
+  AttentionSpec spec = problem.spec();
+  spec.page_size = c.page_size;
+  simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
+  try {
+    const AttentionKernel kernel = build_on(host_machine(), spec);
+    problem.poison_outputs();
+    run_on(host_machine(), kernel, kernel.plan(problem.input(1)), problem.tensors());
+    simt::break_kernels({});
+    EXPECT_STREQ(broken.says, "") << "no fault";
+    EXPECT_NE(problem.compare(DType::bf16), "");
+  } catch (const simt::Fault& fault) {
+    simt::break_kernels({});
+    EXPECT_NE(std::string(fault.what()).find(broken.says), std::string::npos) << fault.what();
+    EXPECT_STRNE(broken.says, "") << fault.what();
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Each, BrokenLatents, ::testing::Range(std::begin(kBrokenLatent), std::end(kBrokenLatent)),
+                         [](const auto& broken) { return std::string(broken.param->name); });
+
+}  // namespace
+}  // namespace weft
