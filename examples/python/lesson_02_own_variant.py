@@ -3,6 +3,9 @@
 Attention sinks with a window: a token sees the first few tokens and those shortly before it, logits are capped, and each
 head adds a learned bias to every key. The two intervals are data, so that the planner skips what nobody sees; the rest
 is a class with one function. It is compiled once, and later found in the kernel cache.
+
+The second half says the same as two Python functions in the shape of PyTorch's FlexAttention, of which
+weft.variants.trace makes such a class.
 """
 import numpy as np
 import weft
@@ -37,3 +40,18 @@ weights = np.exp(CAP * np.tanh(scores / CAP) + bias[1]) * seen
 expected = weights @ v[:, 1] / weights.sum()
 print(f"o[99, 1, 0] = {o[99, 1, 0]:.6f}, by hand {expected[0]:.6f}")
 assert np.abs(o[-1, 1] - expected).max() < 1e-5
+
+
+# As Python functions: numbers and arrays that they use are captured, comparisons of positions become the two intervals.
+def score_mod(score, b, h, q_idx, kv_idx):  # type: ignore[no-untyped-def]
+    return CAP * np.tanh(score / CAP) + bias[h, kv_idx]
+
+
+def mask_mod(b, h, q_idx, kv_idx):  # type: ignore[no-untyped-def]
+    return (kv_idx < SINKS) | (kv_idx >= q_idx - WINDOW)
+
+
+traced = weft.variants.trace(score_mod, mask_mod)
+print(weft.show(traced))
+again = weft.attend(spec.replace(variant=traced), q, k, v, tensors=traced.captured)
+assert np.abs(again - o).max() < 1e-5 and traced.intervals[1].lower[0].scalar == "WINDOW"

@@ -7,10 +7,32 @@ Names are those of the C++ library. Arrays are of numpy, torch, cupy, jax or wha
 copied in secret. A call that Weft refuses raises weft.Error, whose `code` says the kind.
 """
 
-from ._weft import *  # noqa: F403
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # of two definitions type checkers take the first
+    from . import jit, serve, sparse, variants
+    from ._tracing.blocks import block_mask as block_mask
+    from ._tracing.trace import show as show
+
+from ._weft import *  # type: ignore[no-redef]  # noqa: F403
 from ._weft import VERSION as __version__
 
-del jit, serve, sparse, variants  # the package has files for these  # noqa: F821
-from . import _weft, jit, serve, sparse, variants  # type: ignore[no-redef]  # noqa: E402
+if not TYPE_CHECKING:
+    del jit, serve, sparse, variants  # the package has files for these  # noqa: F821
+    from . import jit, serve, sparse, variants  # noqa: E402
+from . import _weft  # noqa: E402
 
-__all__ = [name for name in vars(_weft) if not name.startswith("_")]
+__all__ = [name for name in vars(_weft) if not name.startswith("_")] + ["block_mask", "show"]
+
+
+def __getattr__(name: str) -> Any:
+    """What traces Python functions is loaded when it is first asked for."""
+    if name == "show":
+        from ._tracing.trace import show
+
+        return show
+    if name == "block_mask":
+        from ._tracing.blocks import block_mask
+
+        return block_mask
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PACKAGES = ["torch==2.15.0", "numpy==2.4.6", "scipy==1.17.1", "ml_dtypes==0.6.0", "mypy==2.4.1"]
 TESTS = ["test_arrays", "test_attention", "test_calls", "test_docs", "test_flashinfer_attention",
          "test_flashinfer_calls", "test_flashinfer_cascade", "test_flashinfer_functions", "test_flashinfer_more",
-         "test_flashinfer_sampling", "test_models", "test_operators", "test_torch"]
+         "test_flashinfer_sampling", "test_models", "test_operators", "test_torch", "test_traces", "test_traces_torch"]
 
 
 def environment():

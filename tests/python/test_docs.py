@@ -10,14 +10,24 @@ import weft
 from support import MODEL, ROOT, TestCase
 
 
+def run(document):
+    """What the document's examples print, which are run one after another."""
+    text = (ROOT / document).read_text()
+    names, said = {"MODEL": MODEL}, io.StringIO()
+    with contextlib.redirect_stdout(said):
+        for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+            line = text.count("\n", 0, match.start(1))
+            exec(compile("\n" * line + match[1], document, "exec"), names)
+    return text, said
+
+
 class Docs(TestCase):
-    def test_the_examples_run_one_after_another(self):
-        text = (ROOT / "docs/python.md").read_text()
-        names, said = {"MODEL": MODEL}, io.StringIO()
-        with contextlib.redirect_stdout(said):
-            for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
-                line = text.count("\n", 0, match.start(1))
-                exec(compile("\n" * line + match[1], "docs/python.md", "exec"), names)
+    def test_variants(self):
+        text, said = run("docs/variants.md")
+        self.assertTrue("```\n" + said.getvalue().rstrip() + "\n```" in text, said.getvalue())
+
+    def test_python(self):
+        text, said = run("docs/python.md")
         self.assertIn("(5, 8, 64) (5, 8)", said.getvalue())
         self.assertIn("head_dim_qk = 60", said.getvalue())
         self.assertLessEqual(len(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].splitlines()), 10)
@@ -36,9 +46,8 @@ class Docs(TestCase):
         self.assertTrue((folder / "py.typed").exists())
         stub = ast.parse((folder / "_weft/__init__.pyi").read_text())
         named = {node.name for node in ast.walk(stub) if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
-        missing = [name for name in weft.__all__
-                   if name not in named and isinstance(getattr(weft, name), type) or
-                   callable(getattr(weft, name)) and name not in named]
+        missing = [name for name in vars(weft._weft)
+                   if not name.startswith("_") and callable(getattr(weft._weft, name)) and name not in named]
         self.assertEqual(missing, [])
         for name in ("AttentionSpec", "Error", "TensorView", "build", "attend"):
             self.assertIn(name, named)

@@ -1,0 +1,1 @@
+"""Python functions -> variants and block lists (weft.variants.trace, weft.block_mask)."""
