@@ -4,6 +4,18 @@
 #include "gil.h"
 #include "weft/version.h"
 
+namespace {
+
+// What `from weft._weft import *` gives: the package has files of its own for submodules.
+void define_all(nanobind::module_& m) {
+  nanobind::list names;
+  for (const auto& [name, value] : nanobind::cast<nanobind::dict>(m.attr("__dict__")))
+    if (nanobind::cast<std::string>(name)[0] != '_' && !PyModule_Check(value.ptr())) names.append(name);
+  m.attr("__all__") = names;
+}
+
+}  // namespace
+
 NB_MODULE(_weft, m) {
   using namespace weft::python;
   m.doc() = "Weft's C++ library. Import weft, which gives these names.";
@@ -26,4 +38,5 @@ NB_MODULE(_weft, m) {
   define_jit(m);
   define_sparse(m);
   define_serving(m);
+  define_all(m);
 }

@@ -9,20 +9,15 @@ copied in secret. A call that Weft refuses raises weft.Error, whose `code` says 
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # of two definitions type checkers take the first
-    from . import jit, serve, sparse, variants
+from . import _weft, jit, serve, sparse, variants
+from ._weft import *  # noqa: F403
+from ._weft import VERSION as __version__
+
+if TYPE_CHECKING:
     from ._tracing.blocks import block_mask as block_mask
     from ._tracing.trace import show as show
 
-from ._weft import *  # type: ignore[no-redef]  # noqa: F403
-from ._weft import VERSION as __version__
-
-if not TYPE_CHECKING:
-    del jit, serve, sparse, variants  # the package has files for these  # noqa: F821
-    from . import jit, serve, sparse, variants  # noqa: E402
-from . import _weft  # noqa: E402
-
-__all__ = [name for name in vars(_weft) if not name.startswith("_")] + ["block_mask", "show"]
+__all__ = [*_weft.__all__, "jit", "serve", "sparse", "variants", "block_mask", "show"]
 
 
 def __getattr__(name: str) -> Any:
