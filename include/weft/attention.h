@@ -234,6 +234,9 @@ class AttentionKernel {
   // on the kernel's device; of paged and latent caches.
   void locate_rows(const Workspace& workspace, const TensorView& positions, const TensorView& places,
                    Stream stream = {}) const;
+  // Of a plan of pages_to_set in the workspace. From then until the next upload, runs of it wait for the kernel before
+  // them, which may have written there. Throws Error(plan_mismatch) for another plan.
+  PlannedPages planned_pages(const Workspace& workspace) const;
   // Runs the plan that lies in the workspace. Checks that tensors and plan agree before it touches memory. o and lse
   // may have gaps, but no two of their elements share memory: each stride steps over all that the smaller ones reach.
   // Throws Error(plan_mismatch | invalid_shape | invalid_stride | invalid_dtype | invalid_device | invalid_argument).

@@ -58,6 +58,17 @@ BlockLists blocks_from_page_table(const PageTableView& pages, std::span<const in
 BlockLists select_pages(const PageTableView& pages, std::span<const int32_t> qo_indptr, int num_kv_heads,
                         std::span<const int32_t> selected, int budget);
 
+// What select_pages makes of a choice, for one that is made later, and again for every step: `budget` pages for each
+// request and KV head, which choose_pages and set_pages (weft/quest.h) write into the uploaded plan. Every request has
+// qo_len query tokens. Throws Error(invalid_argument) also where qo_len tokens may lie in more pages than `budget`.
+struct PageBudget {
+  int batch = 0, qo_len = 1;
+  int page_size = 0;
+  int64_t num_pages = 0;  // of the pool
+  int num_kv_heads = 0, budget = 0;
+};
+BlockLists pages_to_set(const PageBudget& of);
+
 // Column blocks whose importance is not 0, for each row block of each request: `mask` holds, request after request,
 // ceil(qo_len / block_rows) x pages bytes, row-major. Keys keep their positions.
 BlockLists blocks_from_importance(const PageTableView& pages, std::span<const int32_t> qo_indptr, int block_rows,

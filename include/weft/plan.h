@@ -90,6 +90,17 @@ struct PlanBounds {
   int64_t max_bits_bytes = 0;
 };
 
+// Where the plan of pages_to_set (weft/block_sparse.h) that lies in a workspace keeps its pages, for choose_pages and
+// set_pages (weft/quest.h) to write: int32, in the workspace's memory, and good until the next upload.
+struct PlannedPages {
+  TensorView page_ids;     // [num_kv_heads, batch, budget]
+  TensorView positions;    // the same, of each page's first key
+  TensorView kv_len;       // [batch]
+  TensorView q_positions;  // [batch, qo_len]
+  int page_size = 0;
+  int64_t num_pages = 0;  // of the pool
+};
+
 // Who computes what. A pure function of lengths: no tensor is read, and the same input gives the same bytes.
 class Plan {
  public:

@@ -58,6 +58,9 @@ class Backend {
   // The header of the plan that was written there, where the host can read it; null where there is none.
   virtual const PlanHeader* plan_in(const Workspace& workspace) const = 0;
 
+  // The page ids of the plan there may change after its upload: runs read them when work before them has ended.
+  virtual void expect_changes(const Workspace&) const {}
+
   // Makes an even plan in the workspace from lengths that the device alone knows; `plan` is of the same batch without
   // keys, and its sections are laid anew.
   virtual void plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,

@@ -1,6 +1,9 @@
 // run: every check of tensors against the plan in the workspace, then the backend launches it.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -290,6 +293,37 @@ void AttentionKernel::run(Workspace& workspace, const AttentionTensors& tensors,
   const std::string recorded = record_call(kernel, workspace, tensors, sm_scale, stream);
   kernel.backend->launch(kernel, args, workspace, stream);
   if (!recorded.empty()) record_result(recorded, kernel, tensors, stream);
+}
+
+PlannedPages AttentionKernel::planned_pages(const Workspace& workspace) const {
+  const Impl& kernel = impl();
+  const PlanHeader& plan = checked_plan(kernel, workspace);
+  const int64_t batch = plan.num_requests, heads = plan.num_kv_heads, lists = batch * heads;
+  const int64_t listed = plan.page_indices.count, qo_len = plan.block_rows;
+  check(
+      kernel.spec.kv_form == KvForm::block_sparse && plan.positions_per_page == 1 && plan.bits_index.count == 0 &&
+          plan.page_lists.count == lists && plan.num_rows_q == batch * qo_len && (lists == 0 || listed % lists == 0),
+      ErrorCode::plan_mismatch,
+      "planned_pages: the plan in the workspace has {} lists of {} pages in all for {} requests and {} KV heads; make "
+      "it of pages_to_set",
+      plan.page_lists.count, listed, batch, heads);
+  kernel.backend->expect_changes(workspace);
+  const auto ints = [&](const void* data, std::span<const int64_t> shape, std::span<const int64_t> strides) {
+    return TensorView(data, DType::int32, shape, strides, workspace.device());
+  };
+  const int64_t budget = lists == 0 ? 0 : listed / lists, row_ints = sizeof(PlanRow) / sizeof(int);
+  // Sections as the header says; the plan itself may lie on a device.
+  const auto at = [&](const Section& s) { return static_cast<const char*>(workspace.data()) + s.offset; };
+  const auto pages = [&](const Section& s) {
+    return ints(at(s), std::array{heads, batch, budget}, std::array{batch * budget, budget, int64_t{1}});
+  };
+  return {.page_ids = pages(plan.page_indices),
+          .positions = pages(plan.kv_positions),
+          .kv_len = ints(at(plan.kv_len), std::array{batch}, std::array{int64_t{1}}),
+          .q_positions = ints(at(plan.rows) + offsetof(PlanRow, pos), std::array{batch, qo_len},
+                              std::array{qo_len * row_ints, row_ints}),
+          .page_size = plan.page_size,
+          .num_pages = plan.num_pool_pages};
 }
 
 void AttentionKernel::locate_rows(const Workspace& workspace, const TensorView& positions, const TensorView& places,

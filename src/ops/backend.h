@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ops/append.h"
+#include "ops/quest.h"
 #include "ops/rope.h"
 #include "weft/device.h"
 #include "weft/tensor.h"
@@ -43,6 +44,9 @@ class Backend {
   virtual void rotate_at(const TensorView&, const TensorView&, const RopeFrequencies&, Stream) const {}
   virtual void multiply(const MatmulCall& call, Stream stream) const = 0;
   virtual void append(const AppendCall& call, Stream stream) const = 0;
+  virtual void summarise(const SummaryCall& call, Stream stream) const = 0;
+  virtual void choose(const ChooseCall& call, Stream stream) const = 0;
+  virtual void set_pages(const SetPagesCall& call, Stream stream) const = 0;
 };
 
 // Rows of x [rows, dim] or [rows, heads, dim].

@@ -16,6 +16,13 @@ const ElementwiseTable& elementwise() {
   }
 }
 
+const float* as_floats(DType dtype, const void* from, int64_t n, float* scratch) {
+  if (dtype == DType::fp32) return static_cast<const float*>(from);
+  const auto convert = dtype == DType::bf16 ? elementwise().from_bf16 : elementwise().from_fp16;
+  convert(static_cast<const unsigned short*>(from), n, scratch);
+  return scratch;
+}
+
 namespace {
 
 void check_norm(std::string_view op, const NormCall& call, Stream stream, Device device) {

@@ -16,6 +16,9 @@ namespace weft::ops {
 
 const ElementwiseTable& elementwise();  // of current_isa()
 
+// n numbers of fp32, fp16 or bf16 as floats: themselves, or in `scratch`.
+const float* as_floats(DType dtype, const void* from, int64_t n, float* scratch);
+
 // Calls work(begin, end) for parts of [0, rows); on the calling thread alone where the rows are too few to share.
 template <class Work>
 void for_rows(WorkerTeam& team, int64_t rows, int64_t elements_of_a_row, const Work& work) {

@@ -1,4 +1,4 @@
-// Numbers of 8 and 4 bits from floats, the same on every device. Whoever includes it says first what WEFT_INLINE is.
+// Numbers of 16, 8 and 4 bits from floats, the same on every device. Whoever includes it says first what WEFT_INLINE is.
 #pragma once
 
 namespace weft::tile {
@@ -29,5 +29,13 @@ WEFT_INLINE unsigned char nearest_fp8(float x) {
 }
 WEFT_INLINE unsigned char nearest_e4m3(float x) { return nearest_fp8<3, 7, 0x7e, 0x7f>(x); }
 WEFT_INLINE unsigned char nearest_e5m2(float x) { return nearest_fp8<2, 15, 0x7b, 0x7e>(x); }
+
+// bf16 on one side of x: the greatest that is not above it, and the least that is not below. NaN stays NaN.
+WEFT_INLINE unsigned short bf16_towards(float x, bool up) {
+  const unsigned bits = __builtin_bit_cast(unsigned, x), rest = bits & 0xffffu;
+  if (x != x) return 0x7fff;
+  const bool grows = rest != 0 && up == (bits >> 31 == 0);  // its magnitude
+  return static_cast<unsigned short>((bits >> 16) + (grows ? 1 : 0));
+}
 
 }  // namespace weft::tile

@@ -27,7 +27,7 @@ using weft::cuda::runtime;
 // What the host remembers of the plan in a workspace.
 struct CudaBackend::PlanOnHost {
   PlanHeader header = {};
-  bool made_on_card = false;  // by a kernel
+  bool made_on_card = false;  // by a kernel, or changed by one
   std::unique_ptr<weft::cuda::Runtime::Order> order;
 };
 
@@ -149,6 +149,8 @@ void CudaBackend::write(const Workspace& to, std::span<const Bytes> pieces, Stre
   plan.header = *static_cast<const PlanHeader*>(pieces[0].data);
   plan.made_on_card = false;
 }
+
+void CudaBackend::expect_changes(const Workspace& workspace) const { of(workspace).made_on_card = true; }
 
 void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
                             Workspace& workspace, Stream stream) const {

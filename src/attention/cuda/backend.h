@@ -20,6 +20,8 @@ class CudaBackend : public Backend {
   void read(Device device, const void* from, void* to, int64_t bytes, Stream stream) const override;
   const PlanHeader* plan_in(const Workspace& workspace) const override;
 
+  void expect_changes(const Workspace& workspace) const override;
+
   void plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
                  Workspace& workspace, Stream stream) const override;
   void locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions, int* places,

@@ -2,6 +2,7 @@
 #include "weft/block_sparse.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 
@@ -130,6 +131,35 @@ BlockLists select_pages(const PageTableView& pages, std::span<const int32_t> qo_
       end_list(lists, request, last);
     }
   place_queries(lists, requests);
+  return lists;
+}
+
+BlockLists pages_to_set(const PageBudget& of) {
+  check(of.batch >= 0 && of.qo_len >= 1 && of.page_size >= 1 && of.num_pages >= 1 && of.num_kv_heads >= 1,
+        ErrorCode::invalid_argument,
+        "pages_to_set: batch = {}, qo_len = {}, page_size = {}, num_pages = {}, num_kv_heads = {}; allowed are 0 and "
+        "more, and 1 and more of the others",
+        of.batch, of.qo_len, of.page_size, of.num_pages, of.num_kv_heads);
+  const int64_t least = (int64_t{of.qo_len} + of.page_size - 2) / of.page_size + 1;
+  check(of.budget >= least, ErrorCode::invalid_argument,
+        "pages_to_set: budget = {}; {} query tokens may lie in {} pages of {}, which are always chosen", of.budget,
+        of.qo_len, least, of.page_size);
+  const int64_t lists_of = int64_t{of.num_kv_heads} * of.batch, listed = lists_of * of.budget;
+  check(listed <= std::numeric_limits<int32_t>::max(), ErrorCode::invalid_argument,
+        "pages_to_set: budget = {} for {} lists: {} pages; at most {} are allowed", of.budget, lists_of, listed,
+        std::numeric_limits<int32_t>::max());
+  BlockLists lists;
+  lists.block_rows = of.qo_len;
+  lists.block_cols = of.page_size;
+  lists.num_blocks = of.num_pages;
+  lists.block_indices.assign(static_cast<size_t>(listed), 0);
+  lists.last_block_len.assign(static_cast<size_t>(lists_of), of.page_size);
+  for (int64_t list = 0; list < lists_of; ++list) {
+    lists.block_indptr.push_back(static_cast<int32_t>((list + 1) * of.budget));
+    for (int page = 0; page < of.budget; ++page) lists.kv_positions.push_back(page * of.page_size);
+  }
+  for (int r = 0; r < of.batch; ++r)
+    for (int i = 0; i < of.qo_len; ++i) lists.q_positions.push_back(of.budget * of.page_size - of.qo_len + i);
   return lists;
 }
 

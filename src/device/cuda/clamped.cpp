@@ -41,8 +41,9 @@ void refuse_clamped(Card& card, api::Stream stream) {
   fill_zero(card, flag, sizeof raised, stream);
   synchronize(card, stream);
   fail(ErrorCode::invalid_page,
-       "cuda:{}: since the last synchronisation a plan was made on the card from a length or a page id that is out of "
-       "range; it was clamped, and the outputs are not right: see to kv_len and page_table",
+       "cuda:{}: since the last synchronisation a plan was made or set on the card from a length, a page id or a "
+       "choice of pages that is out of range; it was clamped, and the outputs are not right: see to kv_len, page_table "
+       "and what was selected",
        card.index());
 }
 

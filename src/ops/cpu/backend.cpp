@@ -60,6 +60,9 @@ class CpuBackend : public Backend {
   void multiply(const MatmulCall& call, Stream stream) const override { multiply_on_cpu(call, stream); }
 
   void append(const AppendCall& call, Stream stream) const override { append_on_cpu(call, stream); }
+  void summarise(const SummaryCall& call, Stream stream) const override { summarise_on_cpu(call, stream); }
+  void choose(const ChooseCall& call, Stream stream) const override { choose_on_cpu(call, stream); }
+  void set_pages(const SetPagesCall& call, Stream stream) const override { set_pages_on_cpu(call, stream); }
 };
 
 }  // namespace

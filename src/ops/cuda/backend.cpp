@@ -12,6 +12,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/kernels/args.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/quest.h"
 #include "ops/paged.h"
 
 namespace weft::ops {
@@ -150,6 +151,10 @@ class CudaBackend : public Backend {
     const Workspace on_card = placed(call.sides[0].rows.device(), places, stream);
     write(call, kernels, static_cast<const CachePlace*>(on_card.data()), nullptr, stream);
   }
+
+  void summarise(const SummaryCall& call, Stream stream) const override { summarise_on_card(call, stream); }
+  void choose(const ChooseCall& call, Stream stream) const override { choose_on_card(call, stream); }
+  void set_pages(const SetPagesCall& call, Stream stream) const override { set_pages_on_card(call, stream); }
 
  private:
   static void write(const AppendCall& call, const std::array<KernelText, 2>& kernels, const CachePlace* places,

@@ -10,6 +10,7 @@ namespace text {
 extern const char* const ops_elementwise;
 extern const char* const ops_append;
 extern const char* const ops_greedy;
+extern const char* const ops_quest;
 extern const char* const ops_linear;
 extern const char* const ops_tiled_linear;
 extern const char* const ops_tiled_many;
@@ -86,6 +87,15 @@ KernelText of_tiles(const std::string& symbol, std::string instance, int threads
           .threads = threads,
           .shared_bytes = shared_bytes};
 }
+KernelText of_quest(const std::string& symbol, std::string instance, int shared_bytes) {
+  return {.name = symbol,
+          .symbol = symbol,
+          .file = "ops/cuda/kernels/quest.h",
+          .head = text::ops_quest,
+          .instances = "using namespace weft;\n" + std::move(instance),
+          .threads = kQuestThreads,
+          .shared_bytes = shared_bytes};
+}
 KernelText of_weights(const std::string& symbol, std::string instance, int shared_bytes) {
   return {.name = symbol,
           .symbol = symbol,
@@ -126,6 +136,21 @@ KernelText qkv_kernel(DType cache, KvScales scales, DType query) {
   return of_caches(symbol, fmt::format("WEFT_QKV({}, {}, {}, {})\n", symbol, element, scaled, element_of(query)),
                    kMostShared);
 }
+
+KernelText summarise_kernel(DType keys, DType summaries) {
+  const std::string symbol = fmt::format("weft_summarise_{}_{}", to_string(keys), to_string(summaries));
+  return of_quest(symbol, fmt::format("WEFT_SUMMARISE({}, {}, {})\n", symbol, element_of(keys), element_of(summaries)),
+                  0);
+}
+
+KernelText choose_pages_kernel(DType queries, DType summaries, int rows) {
+  const std::string symbol = fmt::format("weft_choose_pages_{}_{}_{}", to_string(queries), to_string(summaries), rows);
+  return of_quest(
+      symbol, fmt::format("WEFT_CHOOSE({}, {}, {}, {})\n", symbol, element_of(queries), element_of(summaries), rows),
+      kChooseSharedBytes);
+}
+
+KernelText set_pages_kernel() { return of_quest("weft_set_pages", "WEFT_SET_PAGES(weft_set_pages)\n", 0); }
 
 KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated) {
   const char* name = name_of(weights);

@@ -3,6 +3,7 @@
 
 #include "jit/cuda/kernel_text.h"
 #include "ops/cuda/kernels/args.h"
+#include "ops/cuda/kernels/quest_args.h"
 #include "weft/model.h"
 #include "weft/tensor.h"
 
@@ -20,6 +21,10 @@ KernelText rotate_at_kernel();
 KernelText append_kernel(DType cache, KvScales scales);
 // `query`: fp32 or bf16.
 KernelText qkv_kernel(DType cache, KvScales scales, DType query);
+// Of keys, queries and summaries in fp32, fp16 (not summaries) or bf16; `rows`: queries at a time, 1, 2 or 4.
+KernelText summarise_kernel(DType keys, DType summaries);
+KernelText choose_pages_kernel(DType queries, DType summaries, int rows);
+KernelText set_pages_kernel();
 KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated);
 KernelText embed_kernel(WeightType weights);
 KernelText greedy_kernel();

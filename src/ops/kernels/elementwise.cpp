@@ -137,10 +137,14 @@ void extend_range(const float* x, long long n, float* low, float* high) {
 }
 
 float bound_dot(const float* x, const float* low, const float* high, long long n) {
-  return sum_of(n, [&](long long i) {
-    const float a = x[i] * low[i], b = x[i] * high[i];
-    return a > b ? a : b;
-  });
+  return sum_of(n, [&](long long i) { return x[i] * (x[i] < 0.f ? low[i] : high[i]); });
+}
+
+void to_bf16_below(const float* from, long long n, unsigned short* to) {
+  for (long long i = 0; i < n; ++i) to[i] = tile::bf16_towards(from[i], false);
+}
+void to_bf16_above(const float* from, long long n, unsigned short* to) {
+  for (long long i = 0; i < n; ++i) to[i] = tile::bf16_towards(from[i], true);
 }
 
 void to_int8(const float* from, long long n, float factor, unsigned char* to) {
@@ -176,6 +180,8 @@ extern const ElementwiseTable elementwise = {
     .from_bf16 = from_halves<vec::Bf16>,
     .from_fp16 = from_halves<vec::Fp16>,
     .extend_range = extend_range,
+    .to_bf16_below = to_bf16_below,
+    .to_bf16_above = to_bf16_above,
     .bound_dot = bound_dot,
     .largest = largest,
     .to_int8 = to_int8,

@@ -23,7 +23,10 @@ struct ElementwiseTable {
   void (*from_fp16)(const unsigned short* from, long long n, float* to);
   // low = min(low, x), high = max(high, x); a NaN in x makes both NaN.
   void (*extend_range)(const float* x, long long n, float* low, float* high);
-  // The largest x . y of a y between low and high.
+  // The greatest bf16 that is not above a number, and the least that is not below; NaN stays NaN.
+  void (*to_bf16_below)(const float* from, long long n, unsigned short* to);
+  void (*to_bf16_above)(const float* from, long long n, unsigned short* to);
+  // The largest x . y of a y between low and high: of each element low where x is negative, else high.
   float (*bound_dot)(const float* x, const float* low, const float* high, long long n);
   float (*largest)(const float* x, long long n);  // magnitude; NaN where one is NaN
   // factor * number to the nearest, ties to even; too large is the largest finite one, NaN is 0, and of fp8 NaN.

@@ -23,7 +23,7 @@ bool clamped() {
     return false;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_page) << error.what();
-    EXPECT_NE(std::string(error.what()).find("see to kv_len and page_table"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("see to kv_len, page_table"), std::string::npos) << error.what();
     return true;
   }
 }

@@ -39,7 +39,10 @@ TEST_P(OperatorTextFor, TakesTheResourcesOfTheTable) {
                                 linear_kernel(WeightType::q4_1, 8, 4, false),
                                 linear_kernel(WeightType::q6_k, 1, 4, false),
                                 linear_kernel(WeightType::bf16, 1, 4, false),
-                                greedy_kernel()};
+                                greedy_kernel(),
+                                summarise_kernel(DType::bf16, DType::bf16),
+                                choose_pages_kernel(DType::bf16, DType::bf16, 4),
+                                set_pages_kernel()};
   // As matrices of a model of 8B have them (tiled_form_of).
   if (GetParam() != "sm_75")
     for (const TiledLinearForm& form :

@@ -134,7 +134,6 @@ bool TileCursor::classify(KvTile& tile) const {
 
 // Whether every row sees every column, by bounds of their positions: a no may be wrong.
 bool TileCursor::all_seen(const KvTile& tile) const {
-  if (unit_.plan.num_intervals == 0) return true;
   const PositionRange range = range_of_positions(unit_.plan, unit_.list, tile.begin, tile.n);
   for (int r = 0; r < unit_.num_rows; ++r) {
     bool whole = false;

@@ -7,25 +7,11 @@
 #include "ops/cuda/kernels/cache.h"
 #include "ops/cuda/kernels/gates.h"
 #include "ops/cuda/kernels/rows.h"
-#include "tile/cuda/ptx/atomic.h"
 #include "tile/cuda/ptx/dependent_launch.h"
 
 namespace weft::ops {
 
 inline constexpr int kAppendWarps = 8;
-
-WEFT_INLINE int clamped(int x, int behind) { return x < 0 ? 0 : x < behind ? x : behind - 1; }
-WEFT_INLINE CachePlace place_of(const AppendArgs& args, i64 row) {
-  const CachePlace given = args.places[row];
-  if (args.clamped == nullptr) return given;
-  const CachePlace place = {clamped(given.page, args.num_pages), clamped(given.slot, args.page_size)};
-  if (place.page != given.page || place.slot != given.slot) ptx::atomic_or(args.clamped, 1);
-  return place;
-}
-
-WEFT_INLINE bool follows(CachePlace place, CachePlace first, int tokens) {
-  return place.page == first.page && place.slot == first.slot + tokens;
-}
 
 // A head of the new rows of a group of tokens that share a scale, by the warp of the first of them. Where the scale
 // outgrows that of the group's tokens before them, these are rounded anew.

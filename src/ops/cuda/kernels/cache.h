@@ -3,6 +3,7 @@
 
 #include "ops/cuda/kernels/args.h"
 #include "tile/cuda/convert.h"
+#include "tile/cuda/ptx/atomic.h"
 #include "tile/cuda/reduce.h"
 #include "tile/narrow.h"
 
@@ -58,6 +59,20 @@ WEFT_INLINE void load_numbers(const int4x2& from, float (&x)[2]) {
   tile::unpack<int4x2>(from.bits, all);
   x[0] = all[0];
   x[1] = all[1];
+}
+
+WEFT_INLINE int clamped(int x, int behind) { return x < 0 ? 0 : x < behind ? x : behind - 1; }
+// The i-th of a call's places.
+template <class Args>
+WEFT_INLINE CachePlace place_of(const Args& args, i64 i) {
+  const CachePlace given = args.places[i];
+  if (args.clamped == nullptr) return given;
+  const CachePlace place = {clamped(given.page, args.num_pages), clamped(given.slot, args.page_size)};
+  if (place.page != given.page || place.slot != given.slot) ptx::atomic_or(args.clamped, 1);
+  return place;
+}
+WEFT_INLINE bool follows(CachePlace place, CachePlace first, int tokens) {
+  return place.page == first.page && place.slot == first.slot + tokens;
 }
 
 // A head's row, and its scale where it has one.
