@@ -165,7 +165,66 @@ class Names(FlashInferTestCase):
                     self.assertEqual(indices[row].tolist(), order)
         self.assert_invalid("k = 41", fi.top_k, x, 41)
 
+    def test_top_k_of_windows(self):
+        """Against each row's own sort: lengths above and below k, starts, pages, ties, windows of -inf alone."""
+        rows, width, k = 12, 40, 9
+        lengths = torch.tensor([0, 1, 8, 9, 10, 25, 30, 30, 30, 12, 11, 30], dtype=torch.int32)
+        starts = torch.tensor([0, 39, 3, 0, 30, 15, 0, 5, 10, 7, 2, 10], dtype=torch.int32)
+        x = torch.randint(0, 6, (rows, width)).float()
+        x[6] = -math.inf
+        x[7, 5:30] = -math.inf
+        offsets, batch = 100 * torch.arange(rows, dtype=torch.int32), torch.arange(rows).flip(0).int()
+        table = torch.randint(0, 1000, (rows, 60), dtype=torch.int32)
+        for tie_break in fi.TopKTieBreak:
+            for page_size, given in ((1, {}), (4, dict(page_table_row_starts=starts // 2))):
+                raw = torch.empty(rows, k, dtype=torch.int32)
+                ragged = fi.top_k_ragged_transform(x, offsets, lengths, k, tie_break=tie_break, row_starts=starts)
+                out = fi.top_k_page_table_transform(x, table, lengths, k, batch, tie_break=tie_break, row_starts=starts,
+                                                    page_size=page_size, out_raw_indices=raw,
+                                                    out=torch.empty(rows, k, dtype=torch.int32), **given)
+                for row in range(rows):
+                    length, start = int(lengths[row]), int(starts[row])
+                    window, count = x[row, start:start + length].tolist(), min(length, k)
+                    chosen = raw[row, :count].tolist()
+                    self.assertEqual(raw[row, count:].tolist(), [-1] * (k - count))
+                    self.assertEqual(ragged[row, count:].tolist(), [-1] * (k - count))
+                    self.assertEqual((ragged[row, :count] - offsets[row]).tolist(), chosen)
+                    sign = -1 if tie_break == fi.TopKTieBreak.LARGE else 1
+                    expected = sorted(range(length), key=lambda i: (-window[i], sign * i))[:k]
+                    if length <= k:
+                        self.assertEqual(chosen, list(range(length)))
+                    elif tie_break == fi.TopKTieBreak.NONE:
+                        self.assertEqual(len(set(chosen)), k)
+                        self.assertTrue(all(0 <= i < length for i in chosen), (row, chosen))
+                        self.assertEqual(sorted(window[i] for i in chosen), sorted(window[i] for i in expected))
+                    else:
+                        self.assertEqual(chosen, expected)
+                    first = int(given.get("page_table_row_starts", starts)[row])
+                    self.assertEqual(out[row].tolist(), [
+                        int(table[batch[row], first + i // page_size]) * page_size + i % page_size
+                        for i in chosen] + [-1] * (k - count))
+        self.assert_invalid(r"lengths\[0\] = 41", fi.top_k_ragged_transform, x, offsets, lengths + 41, k)
+        self.assert_invalid(r"src_page_table: \(12, 60\)", fi.top_k_page_table_transform, x, table, lengths, k,
+                            batch + 1)
+        self.assert_invalid("page_size = 3", fi.top_k_page_table_transform, x, table, lengths, k, page_size=3)
+        self.assert_invalid("page_table_row_starts is required", fi.top_k_page_table_transform, x, table, lengths, k,
+                            row_starts=starts, page_size=4)
+
+    def test_workspaces_are_aligned(self):
+        odd = torch.empty(65, dtype=torch.uint8)[1:]
+        wrapper = fi.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE)
+        self.assertIsNone(wrapper._plan_info)
+        self.assert_invalid("float_workspace_buffer must be 16-byte aligned",
+                            fi.BatchDecodeWithPagedKVCacheWrapper, odd)
+        self.assert_invalid("float_workspace_buffer must be", wrapper.reset_workspace_buffer, odd)
+        self.assert_invalid("int_workspace_buffer must be", wrapper.reset_workspace_buffer, WORKSPACE, odd)
+
     def test_what_is_missing_refuses_when_it_is_called(self):
+        from weft.flashinfer.decode import trtllm_batch_decode_with_kv_cache  # vLLM imports it from there
+        self.assert_unsupported("trtllm_batch_decode_with_kv_cache", trtllm_batch_decode_with_kv_cache)
+        self.assert_unsupported("SegmentGEMMWrapper.run", fi.SegmentGEMMWrapper.run)
+        with self.assertRaises(AttributeError):
+            fi.decode.no_such_name
         self.assert_unsupported("cutlass_fused_moe", fi.cutlass_fused_moe, 1, 2)
         self.assert_unsupported("weft.flashinfer.comm.all_reduce", fi.comm.all_reduce)
         self.assertIsNotNone(fi.jit.JitSpec | None)  # in annotations

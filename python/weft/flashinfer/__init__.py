@@ -9,11 +9,12 @@ ignored: ValueError for values, NotImplementedError for what is missing, both of
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
-from . import (_missing, activation, attention, cascade, decode, mla, norm, page, pod, prefill, quantization, rope,
-               sampling, sparse, topk, utils)
+from . import (_missing, activation, attention, cascade, decode, logits_processor, mla, norm, page, pod, prefill,
+               quantization, rope, sampling, sparse, topk, utils)
 from .activation import gelu_and_mul, gelu_tanh_and_mul, silu_and_mul
 from .attention import BatchAttention, BatchAttentionWithAttentionSinkWrapper
 from .cascade import (BatchDecodeWithSharedPrefixPagedKVCacheWrapper, BatchPrefillWithSharedPrefixPagedKVCacheWrapper,
@@ -36,18 +37,22 @@ from .sampling import (chain_speculative_sampling, min_p_sampling_from_probs, sa
                        top_k_top_p_sampling_from_logits, top_k_top_p_sampling_from_probs, top_p_renorm_probs,
                        top_p_sampling_from_probs)
 from .sparse import BlockSparseAttentionWrapper, VariableBlockSparseAttentionWrapper
-from .topk import TopKTieBreak, top_k
+from .topk import TopKTieBreak, top_k, top_k_page_table_transform, top_k_ragged_transform
 from .utils import next_positive_power_of_2
 
 __version__ = "0.7.2"  # of FlashInfer, whose calls these are
 __git_version__ = "weft"
 
 _MODULES = {x.__name__.rpartition(".")[2]: x
-            for x in (activation, attention, cascade, decode, mla, norm, page, pod, prefill, quantization, rope,
-                      sampling, sparse, topk, utils)}
+            for x in (activation, attention, cascade, decode, logits_processor, mla, norm, page, pod, prefill,
+                      quantization, rope, sampling, sparse, topk, utils)}
 
 __all__ = sorted(name for name, value in list(globals().items())
-                 if not name.startswith("_") and name not in ("annotations", "sys", "Any")) + ["install"]
+                 if not name.startswith("_") and name not in ("annotations", "functools", "sys", "Any")) + ["install"]
+
+
+for _name, _module in _MODULES.items():  # from flashinfer.decode import NAME
+    setattr(_module, "__getattr__", functools.partial(_missing.find, f"{__name__}.{_name}"))
 
 
 def __getattr__(name: str) -> Any:

@@ -36,16 +36,14 @@ _KINDS = {
     "linear attention": "chunk_gated_delta_rule gdn_fused_decode_step",
     "fusions of norms": """
         gated_residual_rmsnorm rmsnorm_sigmoid_gate fused_rmsnorm_silu fused_qk_rmsnorm_rope""",
-    "page tables made of the largest scores": "top_k_page_table_transform top_k_ragged_transform top_k_varlen",
-    "pipes of logits processors (call the functions of sampling in turn)": """
-        LogitsPipe LogitsProcessor TensorType TaggedTensor Temperature Softmax TopK TopP MinP Sample""",
+    "rows of any lengths behind one another": "top_k_varlen",
 }
 NAMES = {name: reason for reason, names in _KINDS.items() for name in names.split()}
 MODULES = {
     "comm": "communication between cards", "fused_moe": "mixtures of experts", "gemm": "matrix products",
     "cudnn": "attention kernels of other vendors", "cute_dsl": "kernels in other languages",
-    "fp4_quantization": "quantisation to 4 bits", "logits_processor": "pipes of logits processors",
-    "jit": "kernels of CUDA text (give a weft.Variant as jit_args)", "parallel_attention": "attention across cards",
+    "fp4_quantization": "quantisation to 4 bits", "jit": "kernels of CUDA text (give a weft.Variant as jit_args)",
+    "parallel_attention": "attention across cards",
     "moe_ep": "mixtures of experts", "mamba": "linear attention", "xqa": "attention kernels of other vendors",
 }
 
@@ -56,11 +54,17 @@ class Missing:
     def __init__(self, name: str, reason: str) -> None:
         self.__name__ = self.__qualname__ = name
         self.__doc__ = f"Not served by Weft: {reason}."
+        self._reason = reason
         self._text = f"{name}: required is this call of FlashInfer's; supported are those of docs/flashinfer.md; " \
                      f"missing: {reason}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise Unsupported(self._text)
+
+    def __getattr__(self, name: str) -> Missing:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Missing(f"{self.__name__}.{name}", self._reason)  # a method, or a member of an enum
 
     def __or__(self, other: object) -> Missing:
         return self  # in annotations, where classes are named

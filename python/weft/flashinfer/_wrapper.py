@@ -13,6 +13,12 @@ from ._batch import Batch, Custom, Options, PageLists
 from ._common import Invalid, Unsupported
 
 
+def _check_workspace(name: str, buffer: Optional[Tensor]) -> None:
+    """What FlashInfer needs of it, so that a caller's mistake shows here, too."""
+    if buffer is not None and common.tensor_of(name, buffer).data_ptr() % 16:
+        raise Invalid(f"{name} must be 16-byte aligned; it begins at {buffer.data_ptr():#x}")
+
+
 class Wrapper:
     """plan() and run() over a step's lengths.
 
@@ -23,6 +29,7 @@ class Wrapper:
                  jit_args: Any, buffers: Mapping[str, Optional[Tensor]]) -> None:
         common.check_layout(kv_layout)
         common.check_backend(backend)
+        _check_workspace("float_workspace_buffer", float_workspace_buffer)
         self._kv_layout, self._backend = kv_layout, "fa2" if backend == "auto" else backend
         self._float_workspace_buffer = float_workspace_buffer
         self.device = float_workspace_buffer.device
@@ -55,7 +62,15 @@ class Wrapper:
     def is_cuda_graph_enabled(self) -> bool:
         return self._use_cuda_graph
 
-    def reset_workspace_buffer(self, float_workspace_buffer: Tensor, int_workspace_buffer: Any = None) -> None:
+    @property
+    def _plan_info(self) -> Optional[Batch]:
+        """None before the first plan, which is what callers of FlashInfer's ask it for."""
+        return self._batch
+
+    def reset_workspace_buffer(self, float_workspace_buffer: Tensor,
+                               int_workspace_buffer: Optional[Tensor] = None) -> None:
+        _check_workspace("float_workspace_buffer", float_workspace_buffer)
+        _check_workspace("int_workspace_buffer", int_workspace_buffer)
         self._float_workspace_buffer = float_workspace_buffer
 
     def workspace_size(self, *args: Any, **kwargs: Any) -> tuple[int, int]:

@@ -32,9 +32,9 @@ def _per_row(name: str, value: Value, rows: int, device: torch.device, dtype: to
         return torch.full((rows, 1), value, dtype=dtype, device=device)
     value = common.tensor_of(name, value)
     if value.dim() == 0:
-        raise Invalid(f"{name}: Expected a 1D tensor of one number a row, got a 0-dimensional tensor")
+        raise Invalid(f"{name}: Expected a 1D tensor of shape (batch_size,) or scalar, got a 0-dimensional tensor")
     if value.dim() != 1:
-        raise Invalid(f"{name}: Expected a 1D tensor of one number a row, got a {value.dim()}-dimensional tensor")
+        raise Invalid(f"{name}: Expected a 1D tensor or scalar, got a {value.dim()}D tensor")
     if value.numel() != rows:
         raise Invalid(f"{name}: Sampling parameter tensor batch size mismatch: {value.numel()} numbers for {rows} rows")
     return value.to(device=device, dtype=dtype).unsqueeze(1)
@@ -124,6 +124,16 @@ def top_k_renorm_probs(probs: Tensor, top_k: Value, is_deterministic: bool = Fal
     probs = _rows("probs", probs)
     wide = probs.float()
     return _renormalised(_at_least(wide, _least_of_top_k(wide, top_k))).to(probs.dtype)
+
+
+def _at_least_min_p(probs: Tensor, min_p: Value) -> Tensor:
+    least = _per_row("min_p", min_p, probs.shape[0], probs.device, torch.float32)
+    return _at_least(probs, least * probs.amax(1, keepdim=True)) if probs.numel() else probs
+
+
+def _min_p_renorm_probs(probs: Tensor, min_p: Value) -> Tensor:
+    """The same of tokens with min_p times the largest probability, or more."""
+    return _renormalised(_at_least_min_p(_rows("probs", probs).float(), min_p))
 
 
 def top_k_mask_logits(logits: Tensor, top_k: Value) -> Tensor:
@@ -284,8 +294,7 @@ def min_p_sampling_from_probs(probs: Tensor, min_p: Value, indices: Optional[Ten
                               offset: Union[None, int, Tensor] = None, return_valid: bool = False) -> Any:
     """A token of those that have min_p times the largest probability, or more."""
     probs = _rows("probs", probs)
-    least = _per_row("min_p", min_p, probs.shape[0], probs.device, torch.float32)
-    weights = _at_least(probs, least * probs.amax(1, keepdim=True)) if probs.numel() else probs
+    weights = _at_least_min_p(probs, min_p)
     return _sampled("probs", probs, weights, indices, generator, check_nan, seed, offset, return_valid)
 
 
