@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tests the Python package with libraries that Debian 12 has not: all of tests/python with torch, scipy and ml_dtypes, and
-mypy --strict over the package and its lessons. They come from PyPI into an environment of their own below the cache folder
-(5 GB, once).
+"""Tests the Python package with libraries that Debian 12 has not: all of tests/python with torch, scipy, ml_dtypes and
+pytest, and mypy --strict over the package and its lessons. They come from PyPI into an environment of their own below
+the cache folder (5 GB, once).
 
     tests/python/frameworks.py [--build build/release]
 """
@@ -14,10 +14,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-PACKAGES = ["torch==2.15.0", "numpy==2.4.6", "scipy==1.17.1", "ml_dtypes==0.6.0", "mypy==2.4.1"]
-TESTS = ["test_arrays", "test_attention", "test_calls", "test_docs", "test_flashinfer_attention",
-         "test_flashinfer_calls", "test_flashinfer_cascade", "test_flashinfer_functions", "test_flashinfer_more",
-         "test_flashinfer_sampling", "test_models", "test_operators", "test_torch", "test_traces", "test_traces_torch"]
+PACKAGES = ["torch==2.15.0", "numpy==2.4.6", "scipy==1.17.1", "ml_dtypes==0.6.0", "mypy==2.4.1", "pytest==9.2.0",
+            "einops==0.8.2"]
+TESTS = sorted(path.stem for path in (ROOT / "tests/python").glob("test_*.py"))
 
 
 def environment():

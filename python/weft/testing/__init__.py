@@ -1,0 +1,1 @@
+"""Test suites of others, run over Weft: weft.testing.flashinfer."""
