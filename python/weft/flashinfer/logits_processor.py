@@ -288,7 +288,7 @@ class MinP(_Processor):
 
 
 class Sample(_Processor):
-    """A token of each row; the call takes indices, generator, check_nan, seed and offset as functions of sampling do."""
+    """A token of each row; the call takes indices, generator, check_nan, seed, offset as sampling_from_probs does."""
 
     _OPS = {TensorType.LOGITS: LogitsSampleOp, TensorType.PROBS: ProbsSampleOp}
 

@@ -1,0 +1,1 @@
+"""Benchmarks of others, with Weft as what they measure: weft.bench.flashinfer."""
