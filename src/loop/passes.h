@@ -2,6 +2,7 @@
 // passes verify() and computes the same.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "loop/ir.h"
@@ -32,7 +33,8 @@ BoundsReport check_bounds(const Function& function);
 // between two of them, which one worker runs. On a GPU each is a kernel; on the CPU the team waits between any two.
 struct Phase {
   Body body;
-  const Stmt* parallel() const;  // the first outermost loop, if that is a parallel one; else null
+  std::array<int, 3> threads = {};  // of a CTA of every launch on a card, along x, y and z; 0: any number
+  const Stmt* parallel() const;     // the first outermost loop, if that is a parallel one; else null
 };
 std::vector<Phase> split_phases(const Function& function);
 

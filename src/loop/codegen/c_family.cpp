@@ -328,7 +328,8 @@ void CFamily::emit_loop(const Stmt& written) {
     facts_.pop_loop();
     if (is_vector) return;
   }
-  const Stmt loop = written.loop == LoopKind::vectorize ? with_wide_loads(written) : written;
+  const bool is_of_lanes = written.loop == LoopKind::vectorize || written.loop == LoopKind::unroll;
+  const auto [loop, behind] = is_of_lanes ? with_wide_accesses(written) : std::pair(written, std::string());
   if (has_annotation(loop, "product")) return emit_product(loop);
   if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
@@ -346,6 +347,7 @@ void CFamily::emit_loop(const Stmt& written) {
   facts_.pop_loop();
   --indent_;
   line("}");
+  if (!behind.empty()) line(behind);
 }
 
 const char* CFamily::infix_symbol(Op op) {
@@ -359,7 +361,7 @@ std::string CFamily::phase(const Function& function, const Phase& phase, size_t 
   function_ = &function;
   is_double_ = false;
   for (const Buffer& buffer : function.buffers) is_double_ |= buffer.dtype == DType::fp64;
-  const Phase made{prepared(function, phase)};
+  const Phase made{prepared(function, phase), phase.threads};
   registers_.clear();
   if (has_vectors()) registers_ = vector_locals(made.body, is_double_ ? DType::fp64 : DType::fp32);
   do {

@@ -38,8 +38,9 @@ class CFamily {
   virtual bool has_prefetch() const = 0;
   // Further arguments of the routine of tensorize: which elements of the sum a thread computes.
   virtual std::string product_share(const Stmt&) const { return {}; }
-  // A loop over lanes that is written as a loop: what it reads in one piece may be read before it.
-  virtual Stmt with_wide_loads(const Stmt& loop) { return loop; }
+  // A loop over lanes, or unrolled, that is written as a loop: what it reads in one piece may be read before it, and
+  // what it stores in one piece by the line behind it, "" where it has none.
+  virtual std::pair<Stmt, std::string> with_wide_accesses(const Stmt& loop) { return {loop, {}}; }
   // What is generated of a phase, in place of its body.
   virtual Body prepared(const Function& function, const Phase& phase) const = 0;
   // What stands above the body.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "loop/ahead.h"
 #include "loop/codegen/c_family.h"
 #include "loop/codegen/printers.h"
 #include "loop/linear.h"
@@ -125,6 +126,36 @@ __device__ inline void weft_load(float* to, const weft_half* from) {
     }
   }
 }
+// The same to a buffer. The compiler takes a plain store of four numbers apart.
+template <int w, int n>
+__device__ inline void weft_store(float* to, const float* from) {
+#pragma unroll
+  for (int i = 0; i < n; i += w) {
+    if constexpr (w == 4)
+      __stcg((float4*)(to + i), float4{from[i], from[i + 1], from[i + 2], from[i + 3]});
+    else
+      __stcg((float2*)(to + i), float2{from[i], from[i + 1]});
+  }
+}
+__device__ inline unsigned weft_narrow(const unsigned short*, const float* pair) {
+  return weft_to_bf16(pair[0]) | unsigned(weft_to_bf16(pair[1])) << 16;
+}
+__device__ inline unsigned weft_narrow(const weft_half*, const float* pair) {
+  return weft_to_fp16(pair[0]).bits | unsigned(weft_to_fp16(pair[1]).bits) << 16;
+}
+template <int w, int n, class T>
+__device__ inline void weft_store(T* to, const float* from) {
+#pragma unroll
+  for (int i = 0; i < n; i += w) {
+    if constexpr (w == 8)
+      __stcg((uint4*)(to + i), uint4{weft_narrow(to, from + i), weft_narrow(to, from + i + 2),
+                                     weft_narrow(to, from + i + 4), weft_narrow(to, from + i + 6)});
+    else if constexpr (w == 4)
+      __stcg((uint2*)(to + i), uint2{weft_narrow(to, from + i), weft_narrow(to, from + i + 2)});
+    else
+      *(unsigned*)(to + i) = weft_narrow(to, from + i);
+  }
+}
 __device__ inline void weft_atomic_add(float* p, float x) { atomicAdd(p, x); }
 __device__ inline void weft_atomic_add(double* p, double x) { atomicAdd(p, x); }
 // Keeps the least number of all threads.
@@ -146,12 +177,12 @@ struct WeftMin {
   template <class T>
   static __device__ inline T of(T a, T b) { return weft_min(a, b); }
 };
-// Over the lanes of a warp, or of the blockDim.x of them that belong together, the same in each: neighbours first, then
+// Over the lanes of a warp, or of the `width` of them, blockDim.x, that belong together, the same in each: neighbours first, then
 // pairs of them. The lower lane's comes first: 0 and -0 are equal, and not the same.
 template <class How, class T>
-__device__ inline T weft_lanes(T x) {
-  const unsigned lanes = blockDim.x < 32 ? blockDim.x : 32;
-  if ((lanes & (lanes - 1)) != 0 || blockDim.x % lanes != 0) __trap();
+__device__ inline T weft_lanes(T x, unsigned width) {
+  const unsigned lanes = width < 32 ? width : 32;
+  if ((lanes & (lanes - 1)) != 0 || width % lanes != 0) __trap();
   const unsigned lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
   const unsigned mask = (0xffffffffu >> (32 - lanes)) << lane / lanes * lanes;
   for (unsigned step = 1; step < lanes; step *= 2) {
@@ -162,20 +193,20 @@ __device__ inline T weft_lanes(T x) {
 }
 // Over threadIdx.x, of which there are a power of two up to 32.
 template <class How, class T>
-__device__ inline T weft_warp(T x) {
-  if (blockDim.x > 32) __trap();
-  return weft_lanes<How>(x);
+__device__ inline T weft_warp(T x, unsigned width) {
+  if (width > 32) __trap();
+  return weft_lanes<How>(x, width);
 }
 // Over threadIdx.x, of which there are a power of two up to 32, or whole warps, in the order of these.
 template <class How, class T>
-__device__ inline T weft_cta(T x, T* warps) {
-  x = weft_lanes<How>(x);
-  if (blockDim.x <= 32) return x;
+__device__ inline T weft_cta(T x, unsigned width, T* warps) {
+  x = weft_lanes<How>(x, width);
+  if (width <= 32) return x;
   __syncthreads();  // the last ones were taken
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
   __syncthreads();
   x = warps[0];
-  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) x = How::of(x, warps[warp]);
+  for (unsigned warp = 1; warp < width / 32; ++warp) x = How::of(x, warps[warp]);
   return x;
 }
 // A thread's number among those of its CTA, and how many there are.
@@ -192,7 +223,7 @@ __device__ inline void weft_product(T* c, long long c_row, const A* a, long long
     c[m * c_row + n] = sum;
   }
 }
-// What is read 16 bytes at a time begins so.
+// What is accessed 16 bytes at a time begins so.
 __device__ inline void weft_aligned(const void* tensor, const char* name) {
   if (((unsigned long long)tensor & 15) == 0) return;
   if (blockIdx.x == 0 && threadIdx.x == 0)
@@ -215,8 +246,8 @@ int64_t width_of(const Expr& first, int64_t lanes, DType dtype) {
 
 class Cuda : public CFamily {
  public:
-  // Of each function, buffers that are read in accesses of several elements.
-  const std::vector<Names>& wide() const { return all_wide_; }
+  // `wide` gets, for each function, the buffers that are accessed several elements at a time.
+  explicit Cuda(std::vector<Names>& wide) : all_wide_(wide) {}
 
  protected:
   std::string prelude() const override {
@@ -260,7 +291,7 @@ class Cuda : public CFamily {
   }
   std::string pragma(const Stmt&) override { return "#pragma unroll"; }
   bool has_vectors() const override { return false; }
-  bool has_prefetch() const override { return false; }  // other warps run meanwhile
+  bool has_prefetch() const override { return false; }  // prepared() reads ahead
   std::string product_share(const Stmt& loop) const override {
     return has_annotation(loop, kTogether) ? ", weft_thread(), weft_threads()" : ", 0, 1";
   }
@@ -276,11 +307,17 @@ class Cuda : public CFamily {
     check(bytes <= kMostShared, ErrorCode::unsupported,
           "{}: {} bytes of shared memory; supported: {}, what every launch may ask for", function.name, bytes,
           kMostShared);
-    return phase.body;
+    return with_loads_ahead(function, phase.body);
   }
+  // A launch of so many threads alone: loops over them that have as many iterations are none.
   std::string note_of(const Phase& phase) const override {
     const int64_t bytes = shared_bytes(phase.body);
-    return bytes == 0 ? "" : fmt::format("// Launched with {} bytes of shared memory.", bytes);
+    std::string note = bytes == 0 ? "" : fmt::format("// Launched with {} bytes of shared memory.", bytes);
+    const auto& [x, y, z] = phase.threads;
+    if (x > 0)
+      note += fmt::format("{}const struct {{ unsigned x, y, z; }} blockDim = {{{}, {}, {}}};",
+                          note.empty() ? "" : "\n  ", x, y, z);
+    return note;
   }
 
   std::vector<std::string> checks() const override {
@@ -299,12 +336,22 @@ class Cuda : public CFamily {
   std::string meeting(const Stmt& stmt) const override {
     if (stmt.kind == Stmt::Kind::barrier) return "__syncthreads();";
     const char* how = stmt.combine == Op::add ? "WeftSum" : stmt.combine == Op::maximum ? "WeftMax" : "WeftMin";
-    return fmt::format("{0}[0] = weft_{1}<{2}>({0}[0]{3});", stmt.name, stmt.thread, how,
+    return fmt::format("{0}[0] = weft_{1}<{2}>({0}[0], blockDim.x{3});", stmt.name, stmt.thread, how,
                        stmt.thread == "cta" ? ", weft_sums" : "");
   }
 
  private:
   static constexpr int64_t kMostShared = 48 << 10;
+
+  // A thread's own, for lanes of a buffer.
+  std::string lanes_of(const std::string& buffer, int64_t lanes) {
+    const std::string name = fmt::format("weft_lanes_{}", num_wide_++);
+    declare_local(name, DType::fp32);
+    wide_.insert(buffer);
+    all_wide_.back().insert(buffer);
+    line(fmt::format("float {}[{}];", name, lanes));
+    return name;
+  }
 
   Expr wide(const Expr& e, const Stmt& loop, int64_t lanes, std::map<std::string, std::string>& made) {
     if (e->op == Op::select) return e;  // reads what its condition allows
@@ -319,11 +366,7 @@ class Cuda : public CFamily {
       if (width < 2) return e;
       std::string& name = made[to_text(e)];
       if (name.empty()) {
-        name = fmt::format("weft_lanes_{}", num_wide_++);
-        declare_local(name, DType::fp32);
-        wide_.insert(e->name);
-        all_wide_.back().insert(e->name);
-        line(fmt::format("float {}[{}];", name, lanes));
+        name = lanes_of(e->name, lanes);
         line(fmt::format("weft_load<{}, {}>({}, {} + {});", width, lanes, name, e->name, expr(first, kSumPrecedence)));
       }
       return load(name, {variable(loop.name)}, Type::real);
@@ -333,30 +376,44 @@ class Cuda : public CFamily {
     return operands.empty() ? e : with_operands(e, std::move(operands));
   }
 
-  Stmt with_wide_loads(const Stmt& loop) override {
+  std::pair<Stmt, std::string> with_wide_accesses(const Stmt& loop) override {
     int64_t lanes = 0;
-    if (!is_integer(loop.value, &lanes) || real_type() != "float") return loop;
+    if (!is_integer(loop.value, &lanes) || real_type() != "float") return {loop, {}};
     for (const Stmt& stmt : loop.body)
-      if (stmt.kind != Stmt::Kind::store || stmt.atomic) return loop;
+      if (stmt.kind != Stmt::Kind::store || stmt.atomic) return {loop, {}};
     Stmt result = loop;
     std::map<std::string, std::string> made;  // what was read, by its text
     for (Stmt& stmt : result.body) stmt.value = wide(stmt.value, loop, lanes, made);
-    return result;
+    if (loop.loop != LoopKind::vectorize || result.body.size() != 1) return {result, {}};
+    Stmt& store = result.body[0];
+    const Buffer* buffer = find_buffer(store.name);
+    int64_t step = 0;
+    Expr first;
+    if (buffer == nullptr || (buffer->dtype != DType::fp32 && !is_narrow(buffer->dtype)) ||
+        !is_linear_in(store.indices[0], loop.name, &step, &first) || step != 1)
+      return {result, {}};
+    const int64_t width = width_of(first, lanes, buffer->dtype);
+    if (width < 2) return {result, {}};
+    const std::string name = lanes_of(store.name, lanes);
+    const std::string to = fmt::format("{} + {}", store.name, expr(first, kSumPrecedence));
+    store.name = name;
+    store.indices = {variable(loop.name)};
+    return {result, fmt::format("weft_store<{}, {}>({}, {});", width, lanes, to, name)};
   }
 
   int64_t shared_ = 0;  // bytes so far
   int num_wide_ = 0;
   Names wide_;  // buffers that are read in accesses of several elements
   std::string function_named_;
-  std::vector<Names> all_wide_;
+  std::vector<Names>& all_wide_;
 };
 
 }  // namespace
 
 std::string cuda_module(const std::vector<Launches>& kernels, std::vector<Names>* wide) {
-  Cuda printer;
-  std::string text = printer.module(kernels);
-  if (wide != nullptr) *wide = printer.wide();
+  std::vector<Names> all_wide;
+  std::string text = Cuda(all_wide).module(kernels);
+  if (wide != nullptr) *wide = std::move(all_wide);
   return text;
 }
 

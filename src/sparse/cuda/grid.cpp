@@ -66,7 +66,8 @@ int64_t BoundGrid::Axis::extent(const loop::Memory& numbers, int64_t otherwise) 
 
 // Whole warps. Sums over threads want a power of two up to a warp along x, or whole warps where nothing else is bound to
 // threads.
-void BoundGrid::set_threads(const loop::Memory& numbers, cuda::Grid& grid) const {
+std::array<int, 3> BoundGrid::threads(const loop::Memory& numbers) const {
+  if (parallel_.is_bound) return {static_cast<int>(kParallelThreads), 1, 1};
   const bool is_alone = !axes_[kThreadY].is_bound && !axes_[kThreadZ].is_bound;
   int64_t x = axes_[kThreadX].extent(numbers, is_alone ? kVaryingThreads : kWarp);
   if (!axes_[kThreadX].is_bound && is_alone) x = has_products_ ? kProductThreads : kWarp;
@@ -77,20 +78,29 @@ void BoundGrid::set_threads(const loop::Memory& numbers, cuda::Grid& grid) const
   if (axes_[kThreadY].is_bound) y = whole_warps(x * y) / x;
   int64_t z = std::min(axes_[kThreadZ].extent(numbers, kMostThreads), kMostThreads / (x * y));
   if (axes_[kThreadZ].is_bound) z = whole_warps(x * y * z) / (x * y);
-  grid.threads = static_cast<int>(x);
-  grid.threads_y = static_cast<int>(y);
-  grid.threads_z = static_cast<int>(std::min<int64_t>(z, 64));  // what a CTA may have along z
+  // A CTA has no more along z.
+  return {static_cast<int>(x), static_cast<int>(y), static_cast<int>(std::min<int64_t>(z, 64))};
+}
+
+std::array<int, 3> BoundGrid::fixed_threads() const {
+  int64_t extent = 0;
+  for (const size_t axis : {kThreadX, kThreadY, kThreadZ})
+    for (const loop::Expr& e : axes_[axis].extents)
+      if (!loop::is_integer(e, &extent)) return {};
+  return threads({});
 }
 
 cuda::Grid BoundGrid::grid(const loop::Memory& numbers, int num_multiprocessors) const {
   cuda::Grid grid{.shared_bytes = shared_bytes_};
+  const auto [x, y, z] = threads(numbers);
+  grid.threads = x;
+  grid.threads_y = y;
+  grid.threads_z = z;
   if (parallel_.is_bound) {
-    grid.threads = static_cast<int>(kParallelThreads);
     const int64_t extent = parallel_.extent(numbers, kCtasOfMultiprocessor * kParallelThreads * num_multiprocessors);
     grid.ctas = static_cast<int>(std::min((extent + kParallelThreads - 1) / kParallelThreads, kMostCtasX));
     return grid;
   }
-  set_threads(numbers, grid);
   const int64_t otherwise = kCtasOfMultiprocessor * num_multiprocessors;
   grid.ctas = static_cast<int>(std::min(axes_[kCtaX].extent(numbers, otherwise), kMostCtasX));
   grid.ctas_y = static_cast<int>(std::min(axes_[kCtaY].extent(numbers, otherwise), kMostCtas));

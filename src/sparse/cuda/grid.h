@@ -21,6 +21,8 @@ class BoundGrid {
   // Of a run with these parameters.
   cuda::Grid grid(const loop::Memory& numbers, int num_multiprocessors) const;
   int shared_bytes() const { return shared_bytes_; }
+  // Threads along each axis, where they are the same in every run; else zeros.
+  std::array<int, 3> fixed_threads() const;
 
  private:
   // Loops that are bound to an axis, by their extents.
@@ -33,7 +35,7 @@ class BoundGrid {
   };
   enum { kCtaX, kCtaY, kCtaZ, kThreadX, kThreadY, kThreadZ, kNumAxes };
   void add(const loop::Function& function, Axis& axis, const loop::Expr& extent);
-  void set_threads(const loop::Memory& numbers, cuda::Grid& grid) const;
+  std::array<int, 3> threads(const loop::Memory& numbers) const;
 
   std::array<Axis, kNumAxes> axes_ = {};
   Axis parallel_ = {};

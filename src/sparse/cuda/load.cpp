@@ -63,17 +63,17 @@ struct PlacedOnCard : Placed {
 class LoadedOnCard : public Loaded {
  public:
   LoadedOnCard(const Compilation& made, Device device) : device_(device), declared_(made.stage1) {
-    const std::vector<loop::Launches> threads = kernels_of(made);
+    std::vector<loop::Launches> threads = kernels_of(made);
+    std::vector<Part*> parts = {&compute_};
+    compute_.function = made.compute3.function;
+    if (threads.size() > 1) {
+      parts.insert(parts.begin(), &preprocess_);
+      preprocess_.function = made.preprocess3.function;
+    }
+    for (size_t i = 0; i < parts.size(); ++i) parts[i]->bind(threads[i]);
     std::vector<Names> wide;
     const std::string text = loop::cuda_module(threads, &wide);
-    size_t next = 0;
-    const auto take = [&](Part& part, const loop::Function& function) {
-      if (made.launches.size() <= next) return;
-      part.take(*this, function, threads[next], text, wide);
-      ++next;
-    };
-    if (!made.parts.preprocess.iterations.empty()) take(preprocess_, made.preprocess3.function);
-    take(compute_, made.compute3.function);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i]->load(device, threads[i], text, wide);
   }
 
   void place(Bound& bound) const override {
@@ -107,32 +107,34 @@ class LoadedOnCard : public Loaded {
   bool is_captured(Stream stream) const override { return cuda::runtime().is_capturing(device_, stream); }
 
  private:
-  struct Kernel {
-    const cuda::LoadedKernel& loaded;
-    BoundGrid bound;
-  };
   struct Part {
     loop::Function function = {};
     std::vector<loop::Failure> failures = {};
-    std::vector<Kernel> kernels = {};
+    std::vector<BoundGrid> grids = {};  // of each kernel
+    std::vector<const cuda::LoadedKernel*> kernels = {};
     Names wide = {};  // tensors that are read 16 bytes at a time
 
-    void take(const LoadedOnCard& on, const loop::Function& of, const loop::Launches& threads, const std::string& text,
-              const std::vector<Names>& read_wide) {
-      function = of;
+    // How its kernels are launched: their text may count on it.
+    void bind(loop::Launches& threads) {
       failures = loop::failures_of(function);
       const std::vector<loop::Phase> phases = loop::split_phases(function);
       for (size_t p = 0; p < threads.phases.size(); ++p) {
-        BoundGrid bound(function, phases[p], threads.phases[p].body);
-        const cuda::KernelText kernel{
-            .name = fmt::format("sparse {} {}", function.name, p),
-            .symbol = loop::phase_name(threads.function, p),
-            .instances = text,
-            .shared_bytes = bound.shared_bytes(),
-            .num_arguments = static_cast<int>(function.buffers.size() + function.scalars.size() +
-                                              function.reals.size() + (failures.empty() ? 0 : 1)),
-            .carveout = bound.shared_bytes() > 0 ? cuda::Carveout::shared_memory : cuda::Carveout::cache};
-        kernels.push_back({cuda::runtime().load(on.device_, kernel), bound});
+        grids.emplace_back(function, phases[p], threads.phases[p].body);
+        threads.phases[p].threads = grids.back().fixed_threads();
+      }
+    }
+    void load(Device device, const loop::Launches& threads, const std::string& text,
+              const std::vector<Names>& read_wide) {
+      for (size_t p = 0; p < threads.phases.size(); ++p) {
+        const int shared_bytes = grids[p].shared_bytes();
+        kernels.push_back(&cuda::runtime().load(
+            device, {.name = fmt::format("sparse {} {}", function.name, p),
+                     .symbol = loop::phase_name(threads.function, p),
+                     .instances = text,
+                     .shared_bytes = shared_bytes,
+                     .num_arguments = static_cast<int>(function.buffers.size() + function.scalars.size() +
+                                                       function.reals.size() + (failures.empty() ? 0 : 1)),
+                     .carveout = shared_bytes > 0 ? cuda::Carveout::shared_memory : cuda::Carveout::cache}));
       }
       // Texts call some buffers otherwise, in the same order.
       for (size_t b = 0; b < function.buffers.size(); ++b)
@@ -161,8 +163,8 @@ class LoadedOnCard : public Loaded {
     if (!part.failures.empty()) words.push_back(reinterpret_cast<uintptr_t>(placed.report->words() + first_failure));
     const cuda::Runtime& on = cuda::runtime();
     const auto launch = [&] {
-      for (const Kernel& kernel : part.kernels)
-        on.launch(kernel.loaded, kernel.bound.grid(bound.numbers, on.num_multiprocessors(device_)), words.data(),
+      for (size_t k = 0; k < part.kernels.size(); ++k)
+        on.launch(*part.kernels[k], part.grids[k].grid(bound.numbers, on.num_multiprocessors(device_)), words.data(),
                   words.size() * sizeof(uint64_t), stream);
     };
     placed.order != nullptr ? placed.order->enqueue(stream, launch) : launch();

@@ -74,6 +74,10 @@ struct alignas(16) double2 {
   double x, y;
 };
 
+template <class T>
+void __stcg(T* to, const T& x) {
+  *to = x;
+}
 inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
 inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
 inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
