@@ -35,6 +35,10 @@ class Backend {
   // Throws Error(unsupported | invalid_device) where there is no such device; `name` is what asks for it.
   virtual void require(Device device, std::string_view name) const = 0;
   virtual const Machine& machine(Device device) const = 0;
+  // An array of the structure where the device reads it, for as long as the structure lives.
+  virtual const int32_t* array_of(const Structure::Data&, const std::vector<int32_t>& array, Device) const {
+    return array.data();
+  }
   // Compiles and loads; throws what jit/build.h throws.
   virtual std::unique_ptr<const Loaded> load(const Compilation& made, Device device) const = 0;
 };

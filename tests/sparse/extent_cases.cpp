@@ -77,7 +77,11 @@ std::vector<ReadyCase> extent_cases(int64_t feat) {
   for (const int64_t feat_v : {int64_t{0}, int64_t{1}, feat})
     for (const bool is_apart : {false, true})
       all.push_back({fmt::format("attention {} {}", feat_v, is_apart),
-                     attention_program(feat, feat_v, fp32, unit, {.is_apart = is_apart}), "J", plain});
+                     attention_program(feat, feat_v, fp32, unit, {.is_apart = is_apart}),
+                     "J",
+                     plain,
+                     {},
+                     {{"scale", 1}}});
   all.push_back({"fused_mm", fused_mm_program(feat, fp32, unit), "J", plain});
   all.push_back({"batched_spmm", batched_spmm_program(feat, fp32, unit), "J", plain, heads});
   all.push_back({"batched_sddmm", batched_sddmm_program(feat, bf16, unit), "J", plain, heads});

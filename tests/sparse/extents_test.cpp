@@ -32,7 +32,7 @@ TEST_P(Extents, OfAnyNumberOfFeaturesAreScheduledAlike) {
     EXPECT_FALSE(op.text("cuda").empty()) << c.name;
     for (const Edge& edge : all) {
       const std::string what = fmt::format("{}, {}", c.name, edge.name);
-      RunArguments given{.structures = {{c.axis, c.structure(edge.matrix)}}, .scalars = c.scalars};
+      RunArguments given{.structures = {{c.axis, c.structure(edge.matrix)}}, .scalars = c.scalars, .reals = c.reals};
       if (c.name.starts_with("rgms")) given.scalars["m"] = edge.matrix.rows;
       const RunMemory memory(op, given, 17);
       if (interpreted_stages().empty()) continue;

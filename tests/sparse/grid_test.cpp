@@ -113,7 +113,7 @@ TEST(Workers, EveryReadyOperatorGivesTheSameBitsOnOneToSevenWorkers) {
     for (int workers = 1; workers <= 7; ++workers) {
       WorkerTeam team(workers);
       for (int repeat = 0; repeat < 2; ++repeat) {
-        RunMemory memory(op, {.structures = {{c.axis, c.structure(a)}}, .scalars = c.scalars}, 822);
+        RunMemory memory(op, {.structures = {{c.axis, c.structure(a)}}, .scalars = c.scalars, .reals = c.reals}, 822);
         op.run(memory.arguments, Stream::cpu(team));
         if (first.empty()) first = memory.bytes;
         EXPECT_EQ(memory.bytes, first) << c.name << " on " << workers << " workers, run " << repeat;

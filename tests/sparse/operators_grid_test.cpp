@@ -26,6 +26,7 @@ struct GridOperator {
   std::string axis = "J";
   std::function<Structure(const Matrix& a)> structure = [](const Matrix& a) { return a.structure(); };
   std::map<std::string, int64_t> set = {}, scalars = {};
+  std::map<std::string, double> reals = {};
   std::string decomposed = {};            // "sddmm, A": what formats are made of
   std::vector<std::string> formats = {};  // beside the program's own
 };
@@ -50,7 +51,8 @@ std::vector<GridOperator> grid_operators() {
       {.name = "edge_dots", .text = edge_dots_program(kWidth).text, .set = feat},
       {.name = "graph_attention",
        .text = attention_program(kWidth, 4, fp32).text,
-       .set = {{"feat", kWidth}, {"feat_v", 4}}},
+       .set = {{"feat", kWidth}, {"feat_v", 4}},
+       .reals = {{"scale", 0.7}}},
       {.name = "fused_mm", .text = fused_mm_program(kWidth, fp32).text, .set = feat},
       {.name = "batched_spmm", .text = batched_spmm_program(kWidth, fp32).text, .set = feat, .scalars = heads},
       {.name = "batched_sddmm", .text = batched_sddmm_program(kWidth, fp32).text, .set = feat, .scalars = heads},
@@ -193,7 +195,8 @@ constexpr const char* kKinds[] = {"sparse_reorder", "sparse_fuse", "compute_at",
 struct OperatorCase {
   OperatorCase(const GridOperator& grid, const Operator& op, Shape shape)
       : matrix(random_matrix(shape, 840 + static_cast<uint32_t>(shape))),
-        memory(op, {.structures = {{grid.axis, grid.structure(matrix)}}, .scalars = grid.scalars}, 850) {
+        memory(op, {.structures = {{grid.axis, grid.structure(matrix)}}, .scalars = grid.scalars, .reals = grid.reals},
+               850) {
     const loop::Memory computed = interpret_operator(op, memory.arguments, Stage::source);
     for (const std::string& output : outputs_of(op)) want[output] = computed.buffers.at(output);
   }

@@ -108,7 +108,7 @@ std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
   const auto edges = [](const Matrix& a) { return relational_from_coo(in_relations(a), 64).structure; };
   const std::map<std::string, int64_t> heads{{"heads", 2}};
   return {
-      {"graph_attention", attention_program(32, 32, fp32, unit), "J", plain},
+      {"graph_attention", attention_program(32, 32, fp32, unit), "J", plain, {}, {{"scale", 0.75}}},
       {"fused_mm", fused_mm_program(32, fp32, unit), "J", plain},
       {"batched_spmm", batched_spmm_program(32, bf16, unit), "J", plain, heads},
       {"batched_sddmm", batched_sddmm_program(32, bf16, unit), "J", plain, heads},

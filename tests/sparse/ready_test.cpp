@@ -100,14 +100,10 @@ TEST_P(Ready, GraphAttentionIsSoftmaxOverEachRow) {
       // In one nest, and one operator after another.
       for (const bool is_apart : {false, true}) {
         const Typed again = poisoned({a.rows, feat_v}, dtype);
-        float scale = 0.5f;
         kept_operator(attention_program(feat, feat_v, dtype, vector_unit(current_isa()), {.is_apart = is_apart}))
             .run({.structures = {{"J", a.structure()}},
-                  .buffers = {{"Scale", {&scale, DType::fp32, {1}}},
-                              {"Q", q.view()},
-                              {"Keys", k.view()},
-                              {"V", v.view()},
-                              {"O", again.view()}}});
+                  .buffers = {{"Q", q.view()}, {"Keys", k.view()}, {"V", v.view()}, {"O", again.view()}},
+                  .reals = {{"scale", 0.5}}});
         expect_result(again, want, is_apart ? "apart" : "one nest");
       }
     }
@@ -131,16 +127,12 @@ TEST(GraphAttention, WeighsHugeScoresByTheirDifferences) {
     for (size_t l = 0; l < kFeat; ++l) want[i * kFeat + l] += v.exact[j * kFeat + l];
   });
   for (size_t e = 0; e < want.size(); ++e) want[e] = want[e] == 0 ? 0 : want[e] / count[e / kFeat];
-  float scale = 0.7f;
   for (const bool is_apart : {false, true}) {
     const Typed o = poisoned({a.rows, kFeat}, DType::fp32);
     kept_operator(attention_program(kFeat, kFeat, DType::fp32, vector_unit(current_isa()), {.is_apart = is_apart}))
         .run({.structures = {{"J", a.structure()}},
-              .buffers = {{"Scale", {&scale, DType::fp32, {1}}},
-                          {"Q", q.view()},
-                          {"Keys", k.view()},
-                          {"V", v.view()},
-                          {"O", o.view()}}});
+              .buffers = {{"Q", q.view()}, {"Keys", k.view()}, {"V", v.view()}, {"O", o.view()}},
+              .reals = {{"scale", 0.7}}});
     expect_result(o, want, is_apart ? "apart" : "one nest");
   }
 }
@@ -488,7 +480,7 @@ void expect_same_at_every_stage(const ReadyCase& c, std::initializer_list<Shape>
   uint32_t seed = 500;
   for (const Shape shape : shapes) {
     const Matrix a = random_matrix(shape, seed);
-    RunMemory run(op, {.structures = {{c.axis, c.structure(a)}}, .scalars = c.scalars}, seed++);
+    RunMemory run(op, {.structures = {{c.axis, c.structure(a)}}, .scalars = c.scalars, .reals = c.reals}, seed++);
     const std::string what = c.name + ", " + name_of(shape);
     const std::vector<std::string> outputs = outputs_of(op);
     const loop::Memory want = interpret_operator(op, run.arguments, Stage::source);

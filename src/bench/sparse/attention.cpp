@@ -74,14 +74,10 @@ class GraphAttention {
     const bool is_apart = sparse::attention_runs_apart(a_.rows * feat_ * 4, same);
     const sparse::Operator other = sparse::kept_operator(sparse::attention_program(
         feat_, feat_, DType::fp32, sparse::vector_unit(current_isa()), {.same = same, .is_apart = !is_apart}));
-    float scale = 1;
     const auto other_form = [&] {
       other.run({.structures = {{"J", a_.structure}},
-                 .buffers = {{"Scale", {&scale, DType::fp32, {1}}},
-                             {"Q", rows(q_)},
-                             {"Keys", rows(k_)},
-                             {"V", rows(v)},
-                             {"O", rows(o_)}}},
+                 .buffers = {{"Q", rows(q_)}, {"Keys", rows(k_)}, {"V", rows(v)}, {"O", rows(o_)}},
+                 .reals = {{"scale", 1.}}},
                 bench_.stream);
     };
     other_form();

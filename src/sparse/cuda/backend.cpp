@@ -16,6 +16,10 @@ class CudaBackend : public Backend {
       return Machine{.model = card.name(), .l2_bytes = static_cast<int64_t>(card.l2_bytes())};
     });
   }
+  const int32_t* array_of(const Structure::Data& structure, const std::vector<int32_t>& array,
+                          Device device) const override {
+    return array_on_card(structure, array, device);
+  }
   std::unique_ptr<const Loaded> load(const Compilation& made, Device device) const override {
     return load_on_card(made, device);
   }

@@ -27,16 +27,12 @@ Workspace copied(Device device, const void* from, size_t bytes) {
   return memory;
 }
 
-// An array of a structure comes to a card once, whoever asks; null where the array is of none of these.
-const void* array_of_structures(const Bound& bound, const void* array, size_t bytes, Device device) {
+// Null where the array is of no structure of the binding.
+const void* array_of_structures(const Bound& bound, const void* array, Device device) {
   for (const auto& [axis, data] : bound.held)
-    for (const Level& level : data->levels) {
-      if (array != level.indptr.data() && array != level.indices.data()) continue;
-      const std::lock_guard lock(data->copies.mutex);
-      Workspace& copy = data->copies.arrays[{device.index, array}];
-      if (copy.data() == nullptr) copy = copied(device, array, bytes);
-      return copy.data();
-    }
+    for (const Level& level : data->levels)
+      for (const std::vector<int32_t>* own : {&level.indptr, &level.indices})
+        if (array == own->data() && !own->empty()) return array_on_card(*data, *own, device);
   return nullptr;
 }
 
@@ -88,7 +84,7 @@ class LoadedOnCard : public Loaded {
         const void* const array = bound.pointers.at(name);
         const size_t bytes =
             static_cast<size_t>(evaluate(buffer.size, bound.numbers)) * static_cast<size_t>(bits_of(buffer.dtype)) / 8;
-        const void* copy = array_of_structures(bound, array, bytes, device_);
+        const void* copy = array_of_structures(bound, array, device_);
         if (copy == nullptr) copy = (placed.own[name] = copied(device_, array, bytes)).data();
         placed.arrays[name] = copy;
       }
@@ -176,6 +172,13 @@ class LoadedOnCard : public Loaded {
 };
 
 }  // namespace
+
+const int32_t* array_on_card(const Structure::Data& structure, const std::vector<int32_t>& array, Device device) {
+  const std::lock_guard lock(structure.copies.mutex);
+  Workspace& copy = structure.copies.arrays[{device.index, array.data()}];
+  if (copy.data() == nullptr) copy = copied(device, array.data(), array.size() * sizeof(int32_t));
+  return static_cast<const int32_t*>(copy.data());
+}
 
 std::unique_ptr<const Loaded> load_on_card(const Compilation& made, Device device) {
   return std::make_unique<LoadedOnCard>(made, device);

@@ -25,6 +25,8 @@ struct Level {
   std::string name = {};  // for messages, of one that is made axis by axis: "axis 1 'J'"
 };
 
+struct LongRows;  // operators/long_rows.h
+
 // Arrays of a structure on cards, by card and by where the host has them.
 struct ArrayCopies {
   std::mutex mutex = {};
@@ -34,8 +36,10 @@ struct ArrayCopies {
 struct Structure::Data {
   explicit Data(std::vector<Level> all) : levels(std::move(all)) {}
   std::vector<Level> levels;
+  std::vector<int32_t> order = {};  // of a transpose: where its matrix holds each element
   mutable ChoiceMemo choices = {};  // thread-safe
   mutable ArrayCopies copies = {};
+  mutable std::shared_ptr<const LongRows> long_rows = {};  // of CSR, once somebody asked; of the lock of `choices`
 };
 
 // Throws where a level breaks the rules above, naming it.

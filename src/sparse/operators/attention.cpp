@@ -1,7 +1,7 @@
 // Attention along the edges of a graph: SDDMM, softmax over each row, SpMM, one row after another.
 #include "base/check.h"
 #include "sparse/machine.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/card.h"
 #include "sparse/tune/chosen.h"
 
 namespace weft::sparse {
@@ -9,14 +9,12 @@ namespace {
 
 // Scores are scaled before the largest one is known, and kept so: a product beside the difference would be contracted
 // with it, and keep digits of a huge score that the largest one has lost.
-constexpr const char* kAttentionProgram = R"(program graph_attention(m, n, nnz, feat, feat_v):
-  One = dense_fixed(1)
+constexpr const char* kAttentionProgram = R"(program graph_attention(m, n, nnz, feat, feat_v, scale: real):
   I = dense_fixed(m)
   J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
   J_ = dense_fixed(n)
   K = dense_fixed(feat)
   L = dense_fixed(feat_v)
-  Scale = buffer(One): fp32
   Q = buffer(I, K): DTYPE
   Keys = buffer(J_, K): DTYPE
   V = buffer(J_, L): DTYPE
@@ -30,7 +28,7 @@ constexpr const char* kAttentionProgram = R"(program graph_attention(m, n, nnz, 
       P[i, j] = 0.0
     P[i, j] = P[i, j] + Q[i, k] * Keys[j, k]
   iterate scaled(I, J) "SS" as (i, j):
-    P[i, j] = P[i, j] * Scale[0]
+    P[i, j] = P[i, j] * scale
   iterate largest(I, J) "SR" as (i, j):
     init:
       Largest[i] = -inf
@@ -75,10 +73,25 @@ parallel(largest.i)
 parallel(inverse.i)
 )";
 
+// On a card: scores edge by edge; the softmax of a row in a warp; values row by row.
+std::string on_cards(int64_t feat, int64_t feat_v, DType dtype) {
+  return card_edges({.iteration = "scores", .feat = feat, .dtype = dtype}) +
+         "compute_at(sums, inverse.i)\ncompute_at(exponentials, inverse.i)\ncompute_at(largest, inverse.i)\n"
+         "compute_at(scaled, inverse.i)\nset_scope(Largest, register)\n"
+         "rows, row = split(inverse.i, 8)\nbind(rows, blockIdx.x)\nbind(row, threadIdx.y)\n"
+         "bind(scaled.j, threadIdx.x)\nbind(largest.j, threadIdx.x)\nbind(exponentials.j, threadIdx.x)\n"
+         "bind(sums.j, threadIdx.x)\n" +
+         card_rows(
+             {.iteration = "values", .cta = "i", .reductions = {"j"}, .feature = "l", .feat = feat_v, .dtype = dtype}) +
+         card_elements("quotients", "i", "l");
+}
+
 }  // namespace
 
 ReadyProgram attention_program(int64_t feat, int64_t feat_v, DType dtype, const VectorUnit& unit,
                                const AttentionForm& form) {
+  if (unit.is_of_card)
+    return {with_dtype(kAttentionProgram, dtype), on_cards(feat, feat_v, dtype), {{"feat", feat}, {"feat_v", feat_v}}};
   std::string text = "lower()\n";
   text += partial_sums("scores", feat, unit);
   // Apart, a row of values is as wide as SpMM has it: nothing else of the row waits in registers.
@@ -114,9 +127,10 @@ void graph_attention(const Structure& graph, const TensorView& q, const TensorVi
   check_rank(v, "v", 2, "[n, feat_v]");
   const DType dtype = common_dtype({{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}});
   const int64_t feat = last_extent(q), feat_v = last_extent(v), element_bytes = bits_of(dtype) / 8;
+  const Device device = device_of(q);
   AttentionForm form{.same = k.data() == v.data()};
   form.is_apart = attention_runs_apart(k.shape(0) * feat * element_bytes, form.same);
-  if (form.is_apart) {
+  if (form.is_apart && device == Device::cpu()) {
     GatherCall call{.feat = feat, .element_bytes = element_bytes, .workers = stream.team().num_workers()};
     call.op = GatherOperator::sddmm;
     form.keys_ahead = prefetch_of(data_of(graph, "graph"), call);
@@ -124,9 +138,10 @@ void graph_attention(const Structure& graph, const TensorView& q, const TensorVi
     call.feat = feat_v;
     form.values_ahead = prefetch_of(data_of(graph, "graph"), call);
   }
-  kept_operator(attention_program(feat, feat_v, dtype, vector_unit(current_isa()), form))
+  kept_operator(attention_program(feat, feat_v, dtype, vector_unit(device), form), device)
       .run({.structures = {{"J", graph}},
-            .buffers = {{"Scale", {&scale, DType::fp32, {1}}}, {"Q", q}, {"Keys", k}, {"V", v}, {"O", o}}},
+            .buffers = {{"Q", q}, {"Keys", k}, {"V", v}, {"O", o}},
+            .reals = {{"scale", scale}}},
            stream);
 }
 

@@ -3,7 +3,7 @@
 #include "base/format_tensor.h"
 #include "sparse/formats/structure.h"
 #include "sparse/machine.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/card.h"
 #include "sparse/tune/search.h"
 
 namespace weft::sparse {
@@ -139,12 +139,18 @@ TensorView with_heads(const TensorView& tensor, const char* name, int rank, cons
   check(tensor.is_contiguous(), ErrorCode::invalid_stride, "{}: is not contiguous", name);
   std::vector<int64_t> extents{1};
   for (int d = 0; d < tensor.rank(); ++d) extents.push_back(tensor.shape(d));
-  return {tensor.data(), tensor.dtype(), extents};
+  return {tensor.data(), tensor.dtype(), extents, tensor.device()};
 }
 
 }  // namespace
 
 ReadyProgram batched_spmm_program(int64_t feat, DType dtype, const VectorUnit& unit) {
+  if (unit.is_of_card)
+    return {with_dtype(kBatchedSpmm, dtype),
+            "lower()\n" +
+                card_rows(
+                    {.iteration = "spmm", .cta = "i", .reductions = {"j"}, .heads = "h", .feat = feat, .dtype = dtype}),
+            {{"feat", feat}}};
   return {with_dtype(kBatchedSpmm, dtype),
           "lower()\n" + tiled({.block = "spmm", .feat = feat, .within = {"j"}, .around = "spmm.i", .unit = unit}) +
               shared_rows("spmm", "i", false),
@@ -152,6 +158,10 @@ ReadyProgram batched_spmm_program(int64_t feat, DType dtype, const VectorUnit& u
 }
 
 ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& unit) {
+  if (unit.is_of_card)
+    return {with_dtype(kBatchedSddmm, dtype),
+            card_edges({.iteration = "sddmm", .heads = "h", .feat = feat, .dtype = dtype}),
+            {{"feat", feat}}};
   return {with_dtype(kBatchedSddmm, dtype),
           "lower()\n" + dot_products("sddmm", "j", feat, unit) + shared_rows("sddmm", "i", false),
           {{"feat", feat}}};
@@ -162,6 +172,16 @@ ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& 
 ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots,
                                 const VectorUnit& unit, int64_t rows) {
   ReadyProgram ready{with_dtype(in_blocks("block_spmm", kBlockSpmm, block), dtype), "lower()\n", {{"feat", feat}}};
+  if (unit.is_of_card) {
+    ready.schedule += card_rows({.iteration = "spmm",
+                                 .cta = "io",
+                                 .row = "ii",
+                                 .reductions = {"jo", "ji"},
+                                 .heads = "h",
+                                 .feat = feat,
+                                 .dtype = dtype});
+    return ready;
+  }
   const BlockTile tile{.name = "spmm",
                        .above = "io",
                        .block = block,
@@ -174,6 +194,10 @@ ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DTyp
 
 ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots,
                                  const VectorUnit& unit) {
+  if (unit.is_of_card)
+    return {with_dtype(in_blocks("block_sddmm", kNarrowSddmm, block), dtype),
+            card_blocks({.iteration = "sddmm", .heads = "h", .feat = feat, .dtype = dtype}),
+            {{"feat", feat}}};
   const bool is_narrow = block % unit.lanes != 0, pairs = !is_narrow && has_pairs(feat, block, dtype, dots, unit);
   const char* body = is_narrow ? kNarrowSddmm : pairs ? kBlockSddmmInPairs : kBlockSddmm;
   ReadyProgram ready{with_dtype(in_blocks("block_sddmm", body, block), dtype), "lower()\n", {{"feat", feat}}};
@@ -199,14 +223,14 @@ void batched_spmm(const Structure& a, const TensorView& values, const TensorView
                   Stream stream) {
   check_rank(b, "b", 3, "[heads, n, feat]");
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
-  kept_operator(batched_spmm_program(last_extent(b), dtype, vector_unit(current_isa())))
+  kept_operator(batched_spmm_program(last_extent(b), dtype, vector_unit(device_of(b))), device_of(b))
       .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
 }
 
 void batched_sddmm(const Structure& a, const TensorView& x, const TensorView& y, const TensorView& out, Stream stream) {
   check_rank(x, "x", 3, "[heads, m, feat]");
   const DType dtype = common_dtype({{"x", &x}, {"y", &y}, {"out", &out}});
-  kept_operator(batched_sddmm_program(last_extent(x), dtype, vector_unit(current_isa())))
+  kept_operator(batched_sddmm_program(last_extent(x), dtype, vector_unit(device_of(x))), device_of(x))
       .run({.structures = {{"J", a}}, .buffers = {{"X", x}, {"Y", y}, {"O", out}}}, stream);
 }
 
@@ -214,10 +238,12 @@ std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dt
   return fmt::format("block_spmm {} {} {} {} {}", heads, block, feat, to_string(dtype), workers);
 }
 
-Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& candidate) {
-  const bool dots = machine().prefers_bf16_dots && number_in(candidate, "dots", 1) > 0;
+Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& candidate,
+                             Device device) {
+  const bool dots = machine(device).prefers_bf16_dots && number_in(candidate, "dots", 1) > 0;
   return kept_operator(
-      block_spmm_program(heads, block, feat, dtype, dots, vector_unit(current_isa()), number_in(candidate, "rows", 0)));
+      block_spmm_program(heads, block, feat, dtype, dots, vector_unit(device), number_in(candidate, "rows", 0)),
+      device);
 }
 
 void block_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
@@ -227,8 +253,10 @@ void block_spmm(const Structure& blocks, const TensorView& values, const TensorV
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
   const int64_t block = last_extent(a);
   check_block(block);
-  const std::string call = block_spmm_call(b3.shape(0), block, last_extent(b), dtype, stream.team().num_workers());
-  block_spmm_operator(b3.shape(0), block, last_extent(b), dtype, tuned_candidate(data_of(blocks, "blocks"), call))
+  const Device device = device_of(b);
+  const std::string call = block_spmm_call(b3.shape(0), block, last_extent(b), dtype, workers_of(device, stream));
+  block_spmm_operator(b3.shape(0), block, last_extent(b), dtype, tuned_candidate(data_of(blocks, "blocks"), call),
+                      device)
       .run({.structures = {{"JO", blocks}}, .buffers = {{"A", a}, {"B", b3}, {"C", c3}}}, stream);
 }
 
@@ -239,8 +267,10 @@ void block_sddmm(const Structure& blocks, const TensorView& x, const TensorView&
   const DType dtype = common_dtype({{"x", &x}, {"y", &y}, {"out", &out}});
   const int64_t block = last_extent(o);
   check_block(block);
-  kept_operator(block_sddmm_program(x3.shape(0), block, last_extent(x), dtype, machine().prefers_bf16_dots,
-                                    vector_unit(current_isa())))
+  const Device device = device_of(x);
+  kept_operator(block_sddmm_program(x3.shape(0), block, last_extent(x), dtype, machine(device).prefers_bf16_dots,
+                                    vector_unit(device)),
+                device)
       .run({.structures = {{"JO", blocks}}, .buffers = {{"X", x3}, {"Y", y3}, {"O", o}}}, stream);
 }
 

@@ -2,7 +2,7 @@
 #include "base/check.h"
 #include "sparse/formats/structure.h"
 #include "sparse/machine.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/card.h"
 
 namespace weft::sparse {
 namespace {
@@ -47,6 +47,16 @@ constexpr const char* kSrBcrs = R"(program sr_bcrs_spmm(n, strips, most, groups,
 }  // namespace
 
 ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype, bool dots, const VectorUnit& unit) {
+  if (unit.is_of_card)
+    return {replaced(with_dtype(kDbsr, dtype), "BLOCK", std::to_string(block)),
+            "lower()\n" + card_elements("clear", "x", "y") +
+                card_rows({.iteration = "spmm",
+                           .cta = "io",
+                           .row = "ii",
+                           .reductions = {"jo", "ji"},
+                           .feat = feat,
+                           .dtype = dtype}),
+            {{"feat", feat}}};
   const BlockTile tile{
       .name = "spmm", .above = "io", .block = block, .tile = {.feat = feat, .within = {"jo", "ji"}, .unit = unit}};
   return {replaced(with_dtype(kDbsr, dtype), "BLOCK", std::to_string(block)),
@@ -55,15 +65,22 @@ ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype, bool do
 }
 
 ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype, const VectorUnit& unit) {
+  const std::string program =
+      replaced(replaced(with_dtype(kSrBcrs, dtype), "TILE", std::to_string(t)), "GROUP", std::to_string(g));
+  if (unit.is_of_card)
+    return {
+        program,
+        "lower()\n" +
+            card_rows(
+                {.iteration = "spmm", .cta = "s", .row = "ii", .reductions = {"g", "j"}, .feat = feat, .dtype = dtype}),
+        {{"feat", feat}}};
   FeatureTile tile{.block = "spmm", .feat = feat, .within = {"g", "j"}, .around = "spmm.ii", .unit = unit};
   if (t >= 2 && t <= unit.registers / 2) {
     tile.rows = "spmm.ii";
     tile.num_rows = t;
     tile.around = "spmm.s";
   }
-  const std::string text = replaced(with_dtype(kSrBcrs, dtype), "TILE", std::to_string(t));
-  return {
-      replaced(text, "GROUP", std::to_string(g)), "lower()\n" + tiled(tile) + "parallel(spmm.s)\n", {{"feat", feat}}};
+  return {program, "lower()\n" + tiled(tile) + "parallel(spmm.s)\n", {{"feat", feat}}};
 }
 
 void dbsr_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
@@ -74,8 +91,9 @@ void dbsr_spmm(const Structure& blocks, const TensorView& values, const TensorVi
   const int64_t block = last_extent(values);
   check(block >= 1 && block <= 256, ErrorCode::invalid_argument, "values: blocks are {} wide; 1 to 256 are allowed",
         block);
-  kept_operator(
-      dbsr_spmm_program(block, last_extent(b), dtype, machine().prefers_bf16_dots, vector_unit(current_isa())))
+  const Device device = device_of(b);
+  kept_operator(dbsr_spmm_program(block, last_extent(b), dtype, machine(device).prefers_bf16_dots, vector_unit(device)),
+                device)
       .run({.structures = {{"JO", blocks}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
 }
 
@@ -88,9 +106,9 @@ void sr_bcrs_spmm(const Structure& strips, const TensorView& values, const Tenso
   check(t >= 1 && t <= 256 && g >= 1 && g <= 4096, ErrorCode::invalid_argument,
         "values: groups of {} tiles of {} rows; 1 to 4096 and 1 to 256 are allowed", g, t);
   check(values.is_contiguous(), ErrorCode::invalid_stride, "values: is not contiguous");
-  kept_operator(sr_bcrs_spmm_program(t, g, last_extent(b), dtype, vector_unit(current_isa())))
+  kept_operator(sr_bcrs_spmm_program(t, g, last_extent(b), dtype, vector_unit(device_of(b))), device_of(b))
       .run({.structures = {{"J", strips}},
-            .buffers = {{"A", {values.data(), dtype, {values.size()}}}, {"B", b}, {"C", c}}},
+            .buffers = {{"A", {values.data(), dtype, {values.size()}, values.device()}}, {"B", b}, {"C", c}}},
            stream);
 }
 

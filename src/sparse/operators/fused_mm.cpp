@@ -1,6 +1,6 @@
 // FusedMM (Rahman, Sujon, Azad, 2021): a score for every edge and what it weighs, no score ever stored.
 #include "base/check.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/card.h"
 
 namespace weft::sparse {
 namespace {
@@ -30,6 +30,11 @@ constexpr const char* kFusedMmProgram = R"(program fused_mm(m, n, nnz, feat):
 }  // namespace
 
 ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit) {
+  if (unit.is_of_card)
+    return {with_dtype(kFusedMmProgram, dtype),
+            card_edges({.iteration = "scores", .feat = feat, .dtype = dtype}) + card_elements("weights", "i", "j") +
+                card_rows({.iteration = "sums", .cta = "i", .reductions = {"j"}, .feat = feat, .dtype = dtype}),
+            {{"feat", feat}}};
   std::string text = "lower()\n";
   text += partial_sums("scores", feat, unit);
   // All features of a row at once: each score is computed once.
@@ -46,7 +51,7 @@ ReadyProgram fused_mm_program(int64_t feat, DType dtype, const VectorUnit& unit)
 void fused_mm(const Structure& graph, const TensorView& x, const TensorView& y, const TensorView& o, Stream stream) {
   check_rank(x, "x", 2, "[m, feat]");
   const DType dtype = common_dtype({{"x", &x}, {"y", &y}, {"o", &o}});
-  kept_operator(fused_mm_program(last_extent(x), dtype, vector_unit(current_isa())))
+  kept_operator(fused_mm_program(last_extent(x), dtype, vector_unit(device_of(x))), device_of(x))
       .run({.structures = {{"J", graph}}, .buffers = {{"X", x}, {"Y", y}, {"O", o}}}, stream);
 }
 

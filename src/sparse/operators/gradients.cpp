@@ -1,7 +1,8 @@
 // Gradients of SpMM and SDDMM, from those of what they computed.
 #include "base/check.h"
+#include "sparse/backend.h"
 #include "sparse/formats/structure.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/card.h"
 
 namespace weft::sparse {
 namespace {
@@ -42,6 +43,8 @@ constexpr const char* kWeighted = R"(program weighted_spmm(m, n, nnz, feat):
 )";
 
 std::string rows_schedule(int64_t feat, const std::string& row, const std::string& reduction, const VectorUnit& unit) {
+  if (unit.is_of_card)
+    return "lower()\n" + card_rows({.iteration = "spmm", .cta = row, .reductions = {reduction}, .feat = feat});
   return "lower()\n" +
          tiled({.block = "spmm", .feat = feat, .within = {reduction}, .around = "spmm." + row, .unit = unit}) +
          fmt::format("parallel(spmm.{})\n", row);
@@ -53,8 +56,14 @@ void check_fp32(const std::vector<std::pair<const char*, const TensorView*>>& te
           name, to_string(tensor->dtype()));
 }
 
-TensorView order_view(const Transposed& at) {
-  return {at.order.data(), DType::int32, {static_cast<int64_t>(at.order.size())}};
+// Where the device reads it. On a card it is what transposed() has found.
+TensorView order_on(const Transposed& at, Device device) {
+  const auto count = static_cast<int64_t>(at.order.size());
+  if (device == Device::cpu()) return {at.order.data(), DType::int32, {count}};
+  const Structure::Data& data = data_of(at.structure, "a_transposed");
+  check(data.order == at.order, ErrorCode::unsupported,
+        "a_transposed: required on {}: the order that transposed() has made with this structure", to_string(device));
+  return {backend_of(device, "a_transposed").array_of(data, data.order, device), DType::int32, {count}, device};
 }
 
 }  // namespace
@@ -73,7 +82,8 @@ ReadyProgram edge_dots_program(int64_t feat, const VectorUnit& unit) {
   std::string text = replaced(kSddmmProgram, "A[i, j] * (X[i, k] * Y[j, k])", "X[i, k] * Y[j, k]");
   text = replaced(text, "  A = buffer(I, J): fp32\n", "");
   return {replaced(text, "program sddmm(", "program edge_dots("),
-          sddmm_schedule(feat, DType::fp32, unit, default_prefetch(feat)),
+          unit.is_of_card ? card_edges({.iteration = "sddmm", .feat = feat})
+                          : sddmm_schedule(feat, DType::fp32, unit, default_prefetch(feat)),
           {{"feat", feat}}};
 }
 
@@ -81,7 +91,11 @@ Transposed transposed(const Structure& a) {
   const Coordinates at = coordinates_of(data_of(a, "a"));
   const Converted columns =
       csc_from_coo({.num_rows = at.num_rows, .num_cols = at.num_cols, .rows = at.rows, .cols = at.cols});
-  return {columns.structure, {columns.order.begin(), columns.order.end()}};
+  auto data = std::make_shared<Structure::Data>(data_of(columns.structure, "a").levels);
+  data->order.assign(columns.order.begin(), columns.order.end());
+  Transposed result{.order = data->order};
+  result.structure = Structure(std::move(data));
+  return result;
 }
 
 void spmm_backward(const Structure& a, const Transposed& a_transposed, const TensorView& values, const TensorView& b,
@@ -89,13 +103,14 @@ void spmm_backward(const Structure& a, const Transposed& a_transposed, const Ten
   check_rank(d_c, "d_c", 2, "[m, feat]");
   check_fp32({{"values", &values}, {"b", &b}, {"d_c", &d_c}, {"d_values", &gradients.values}, {"d_b", &gradients.b}});
   const int64_t feat = last_extent(d_c);
+  const Device device = device_of(d_c);
   if (gradients.values)
-    kept_operator(edge_dots_program(feat, vector_unit(current_isa())))
+    kept_operator(edge_dots_program(feat, vector_unit(device)), device)
         .run({.structures = {{"J", a}}, .buffers = {{"X", d_c}, {"Y", b}, {"O", gradients.values}}}, stream);
   if (gradients.b)
-    kept_operator(transposed_spmm_program(feat, false, vector_unit(current_isa())))
+    kept_operator(transposed_spmm_program(feat, false, vector_unit(device)), device)
         .run({.structures = {{"I", a_transposed.structure}},
-              .buffers = {{"Order", order_view(a_transposed)}, {"A", values}, {"X", d_c}, {"D", gradients.b}}},
+              .buffers = {{"Order", order_on(a_transposed, device)}, {"A", values}, {"X", d_c}, {"D", gradients.b}}},
              stream);
 }
 
@@ -110,16 +125,20 @@ void sddmm_backward(const Structure& a, const Transposed& a_transposed, const Te
               {"d_x", &gradients.x},
               {"d_y", &gradients.y}});
   const int64_t feat = last_extent(x);
+  const Device device = device_of(x);
   if (gradients.values) sddmm(a, d_out, x, y, gradients.values, {}, stream);
   if (gradients.x)
-    kept_operator(weighted_spmm_program(feat, vector_unit(current_isa())))
+    kept_operator(weighted_spmm_program(feat, vector_unit(device)), device)
         .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"G", d_out}, {"Y", y}, {"D", gradients.x}}},
              stream);
   if (gradients.y)
-    kept_operator(transposed_spmm_program(feat, true, vector_unit(current_isa())))
+    kept_operator(transposed_spmm_program(feat, true, vector_unit(device)), device)
         .run({.structures = {{"I", a_transposed.structure}},
-              .buffers =
-                  {{"Order", order_view(a_transposed)}, {"A", values}, {"G", d_out}, {"X", x}, {"D", gradients.y}}},
+              .buffers = {{"Order", order_on(a_transposed, device)},
+                          {"A", values},
+                          {"G", d_out},
+                          {"X", x},
+                          {"D", gradients.y}}},
              stream);
 }
 

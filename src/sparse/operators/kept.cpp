@@ -8,14 +8,19 @@
 
 namespace weft::sparse {
 
-Operator kept_operator(const std::string& program, const std::string& schedule,
-                       const std::map<std::string, int64_t>& set) {
+Operator kept_operator(const ReadyProgram& ready, Device device) {
   static auto& kept = *new OnceMap<std::string, Operator>;  // outlives every static that runs one
-  std::string key = program + schedule;
-  for (const auto& [name, value] : set) key += fmt::format("{}={};", name, value);
+  std::string key = to_string(device) + ready.text + ready.schedule;
+  for (const auto& [name, value] : ready.set) key += fmt::format("{}={};", name, value);
   return kept.get(std::hash<std::string>()(key), key,
-                  [&] { return compile(parse(program), schedule, Device::cpu(), {.set = set}); });
+                  [&] { return compile(parse(ready.text), ready.schedule, device, {.set = ready.set}); });
 }
+
+Device device_of(const TensorView& tensor) {
+  return tensor.device().kind == DeviceKind::cuda ? tensor.device() : Device::cpu();
+}
+
+int64_t workers_of(Device device, Stream stream) { return device == Device::cpu() ? stream.team().num_workers() : 0; }
 
 std::string replaced(std::string text, const std::string& old, const std::string& now) {
   for (size_t at = 0; (at = text.find(old, at)) != text.npos; at += now.size()) text.replace(at, old.size(), now);

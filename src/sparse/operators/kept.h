@@ -17,12 +17,13 @@ struct ReadyProgram {
   std::map<std::string, int64_t> set = {};
 };
 
-// The operator of this program and schedule with these parameters fixed; compiled by the first who asks.
-Operator kept_operator(const std::string& program, const std::string& schedule,
-                       const std::map<std::string, int64_t>& set);
-inline Operator kept_operator(const ReadyProgram& ready) {
-  return kept_operator(ready.text, ready.schedule, ready.set);
-}
+// The operator of this program and schedule with these parameters fixed, on a device; compiled by the first who asks.
+Operator kept_operator(const ReadyProgram& ready, Device device = {});
+
+// Where a call runs: where its first tensor lies; the operator sees to the others.
+Device device_of(const TensorView& tensor);
+// How many workers share a call's rows; 0: a card's.
+int64_t workers_of(Device device, Stream stream);
 
 // Every `old` in the text becomes `now`.
 std::string replaced(std::string text, const std::string& old, const std::string& now);
@@ -37,8 +38,10 @@ inline int64_t last_extent(const TensorView& tensor) { return tensor.shape(tenso
 // Lanes of fp32 in a vector, and vectors in registers.
 struct VectorUnit {
   int64_t lanes = 16, registers = 32;
+  bool is_of_card = false;  // then schedules bind rows to CTAs and features to threads (card.h)
 };
 VectorUnit vector_unit(Isa isa);
+VectorUnit vector_unit(Device device);  // of this CPU, or of a card
 
 // Emits a register-tile schedule: splits `loop` into tiles and vectors, moves the reductions `within` between them,
 // keeps the sums in registers.
@@ -114,12 +117,13 @@ Formats formats_for(const std::string& text, const Structure& a);
 // best.
 std::string block_spmm_call(int64_t heads, int64_t block, int64_t feat, DType dtype, int64_t workers);
 std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType dtype, int64_t workers);
-Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& candidate);
+Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType dtype, const std::string& candidate,
+                             Device device = {});
 // How many edges ahead rows of x are fetched where no search says otherwise; rows of more than
 // four lines, which that makes slower, not at all.
 int64_t likely_rgms_prefetch(int64_t feat_in, DType dtype);
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
-                       const std::string& candidate);
+                       const std::string& candidate, Device device = {});
 
 struct AttentionForm {
   bool same = false;      // keys are the values, and are there already when those are read

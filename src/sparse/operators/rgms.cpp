@@ -5,7 +5,7 @@
 // cache and no two workers write one row.
 #include "base/check.h"
 #include "sparse/formats/structure.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/card.h"
 #include "sparse/tune/search.h"
 
 namespace weft::sparse {
@@ -46,6 +46,14 @@ std::string with_rounding(std::string text) {
   return text + "  iterate round(M, K) \"SS\" as (x, y):\n    Y[x, y] = Sums[x, y]\n";
 }
 
+// A tile a CTA: what a row gathers lies in shared memory, and each thread adds to features of its own.
+std::string on_cards(DType dtype) {
+  return card_elements("clear", "x", "y") + (dtype == DType::bf16 ? card_elements("round", "x", "y") : "") +
+         "reorder(multiply.k, multiply.l)\ncompute_at(gather, multiply.ii)\nset_scope(Gathered, shared)\n"
+         "bind(multiply.p, blockIdx.x)\nbind(gather.l, threadIdx.x)\nbind(multiply.k, threadIdx.x)\n"
+         "cache_write(multiply.k, register)\n";
+}
+
 }  // namespace
 
 ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
@@ -56,10 +64,9 @@ ReadyProgram rgms_program(int64_t tile, bool has_values, int64_t feat_in, int64_
     text = replaced(text, fmt::format("  A = buffer(O, P, R, II, J): {}\n", to_string(dtype)), "");
   }
   std::string schedule = "lower()\n";
-  if (dtype == DType::bf16) {
-    text = with_rounding(text);
-    schedule += "parallel(round.x)\n";
-  }
+  if (dtype == DType::bf16) text = with_rounding(text);
+  if (unit.is_of_card) return {text, schedule + on_cards(dtype), {{"feat_in", feat_in}, {"feat_out", feat_out}}};
+  if (dtype == DType::bf16) schedule += "parallel(round.x)\n";
   if (has_vectors(feat_in, unit.lanes))
     schedule += fmt::format("gather_lo, gather_li = split(gather.l, {})\nvectorize(gather_li)\n", unit.lanes);
   schedule += tiled({.block = "multiply",
@@ -98,10 +105,11 @@ std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType 
 int64_t likely_rgms_prefetch(int64_t feat_in, DType dtype) { return feat_in * bits_of(dtype) / 8 <= 256 ? 8 : 0; }
 
 Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
-                       const std::string& candidate) {
+                       const std::string& candidate, Device device) {
   const int64_t prefetch = number_in(candidate, "prefetch", likely_rgms_prefetch(feat_in, dtype));
-  return kept_operator(rgms_program(tile, has_values, feat_in, feat_out, dtype, vector_unit(current_isa()),
-                                    number_in(candidate, "vectors", 4), prefetch));
+  return kept_operator(rgms_program(tile, has_values, feat_in, feat_out, dtype, vector_unit(device),
+                                    number_in(candidate, "vectors", 4), prefetch),
+                       device);
 }
 
 void rgms(const Structure& edges, const TensorView& values, const TensorView& x, const TensorView& w,
@@ -119,9 +127,10 @@ void rgms(const Structure& edges, const TensorView& values, const TensorView& x,
   const DType dtype = common_dtype({{"x", &x}, {"w", &w}, {"y", &y}});
   RunArguments arguments{.structures = {{"J", edges}}, .buffers = {{"X", x}, {"W", w}, {"Y", y}}};
   if (values) arguments.buffers["A"] = values;
+  const Device device = device_of(x);
   const std::string call =
-      rgms_call(static_cast<bool>(values), w.shape(1), w.shape(2), dtype, stream.team().num_workers());
-  rgms_operator(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, tuned_candidate(data, call))
+      rgms_call(static_cast<bool>(values), w.shape(1), w.shape(2), dtype, workers_of(device, stream));
+  rgms_operator(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, tuned_candidate(data, call), device)
       .run(arguments, stream);
 }
 

@@ -77,15 +77,16 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
   check(x.rank() == 2, ErrorCode::invalid_shape, "x: has shape {}; [m, feat] is expected", x);
   const int64_t feat = x.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"x", &x}, {"y", &y}, {"out", &out}});
+  const Device device = device_of(x);
   const GatherCall call{.feat = feat,
                         .element_bytes = bits_of(dtype) / 8,
                         .keeps_values = options.values_unchanged,
-                        .workers = stream.team().num_workers(),
+                        .workers = workers_of(device, stream),
                         .op = GatherOperator::sddmm};
   const FormatChoice choice = options.format == "auto"
                                   ? choice_of(data_of(a, "a"), call)
                                   : FormatChoice{formats_for(options.format, a), default_prefetch(feat)};
-  gather_operator(call.op, choice, feat, dtype)
+  gather_operator(call.op, choice, feat, dtype, device)
       .run({.structures = {{"J", a}},
             .buffers = {{"A", values}, {"X", x}, {"Y", y}, {"O", out}},
             .values_unchanged = options.values_unchanged},

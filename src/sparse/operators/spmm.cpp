@@ -2,7 +2,7 @@
 #include "base/check.h"
 #include "sparse/formats/rule.h"
 #include "sparse/operators/format_loops.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/long_rows.h"
 #include "sparse/tune/chosen.h"
 
 namespace weft::sparse {
@@ -28,6 +28,11 @@ VectorUnit vector_unit(Isa isa) {
     case Isa::avx2: return {.lanes = 8, .registers = 16};
     default: return {.lanes = 4, .registers = 16};
   }
+}
+
+VectorUnit vector_unit(Device device) {
+  if (device == Device::cpu()) return vector_unit(current_isa());
+  return {.lanes = 4, .registers = 16, .is_of_card = true};
 }
 
 RowTiles row_tiles(int64_t feat, const VectorUnit& unit, int64_t rows) {
@@ -167,14 +172,18 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
   check_rank(b, "b", 2, "[n, feat]");
   const int64_t feat = b.shape(1);
   const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
+  const Device device = device_of(b);
   const GatherCall call{.feat = feat,
                         .element_bytes = bits_of(dtype) / 8,
                         .keeps_values = options.values_unchanged,
-                        .workers = stream.team().num_workers()};
+                        .workers = workers_of(device, stream)};
   const FormatChoice choice = options.format == "auto"
                                   ? choice_of(data_of(a, "a"), call)
                                   : FormatChoice{formats_for(options.format, a), default_prefetch(feat)};
-  gather_operator(call.op, choice, feat, dtype)
+  const bool may_be_split = device != Device::cpu() && options.format == "auto";
+  if (const LongRows* rows = may_be_split ? long_rows_of(data_of(a, "a")) : nullptr)
+    return spmm_with_long_rows(a, *rows, values, b, c, stream);
+  gather_operator(call.op, choice, feat, dtype, device)
       .run({.structures = {{"J", a}},
             .buffers = {{"A", values}, {"B", b}, {"C", c}},
             .values_unchanged = options.values_unchanged},

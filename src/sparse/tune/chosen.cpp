@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/once_map.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/card.h"
 #include "sparse/tune/results.h"
 
 namespace weft::sparse {
@@ -22,19 +22,30 @@ struct OperatorKey {
   FormatChoice choice;
   int64_t feat;
   DType dtype;
+  Device device;
   bool operator==(const OperatorKey&) const = default;
 };
 
+std::string sddmm_csr_schedule(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
+  if (unit.is_of_card) return card_edges({.iteration = "sddmm", .feat = feat, .dtype = dtype});
+  return sddmm_schedule(feat, dtype, unit, choice.prefetch, choice.group);
+}
+
+std::string spmm_csr_schedule(int64_t feat, DType dtype) {
+  return "lower()\n" + card_rows({.iteration = "csrmm", .cta = "i", .reductions = {"j"}, .feat = feat, .dtype = dtype});
+}
+
 ReadyProgram ready_sddmm(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
   const std::string schedule = choice.formats.empty()
-                                   ? sddmm_schedule(feat, dtype, unit, choice.prefetch, choice.group)
+                                   ? sddmm_csr_schedule(choice, feat, dtype, unit)
                                    : sddmm_format_schedule(feat, choice.formats, unit, choice.prefetch, choice.group);
   return {replaced(kSddmmProgram, "fp32", std::string(to_string(dtype))), schedule, {{"feat", feat}}};
 }
 
 ReadyProgram ready_spmm(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
   const std::string schedule =
-      has_rows_in_registers(choice.formats)
+      unit.is_of_card && choice.formats.empty() ? spmm_csr_schedule(feat, dtype)
+      : has_rows_in_registers(choice.formats) && !unit.is_of_card
           ? spmm_schedule(feat, choice.formats, unit, choice.prefetch, choice.tile, choice.group)
           : spmm_formats_schedule(feat, choice.formats, unit);
   if (dtype == DType::bf16 && !sums_in_fp32(choice)) return rounded_spmm(feat, schedule, unit);
@@ -44,6 +55,7 @@ ReadyProgram ready_spmm(const FormatChoice& choice, int64_t feat, DType dtype, c
 }  // namespace
 
 FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call) {
+  if (call.workers == 0) return check_is_csr(structure, to_string(call.op)), FormatChoice{};
   const int64_t key = memo_key(call);
   ChoiceMemo& memo = structure.choices;
   {
@@ -75,18 +87,20 @@ void keep_choice(const Structure::Data& structure, const GatherCall& call, const
   structure.choices.choices[memo_key(call)] = choice;
 }
 
-const Operator& gather_operator(GatherOperator op, const FormatChoice& choice, int64_t feat, DType dtype) {
+const Operator& gather_operator(GatherOperator op, const FormatChoice& choice, int64_t feat, DType dtype,
+                                Device device) {
   static auto& operators = *new OnceMap<OperatorKey, Operator>;  // outlives every static that runs one
-  const OperatorKey key{op, choice, feat, dtype};
+  const OperatorKey key{op, choice, feat, dtype, device};
   const size_t hash =
       hash_of(choice.formats) +
       static_cast<size_t>(choice.prefetch * 977 + choice.tile * 31 + feat * 3 + choice.lanes * 7 + choice.group * 13) +
-      static_cast<size_t>(dtype) + static_cast<size_t>(op) * 101;
+      static_cast<size_t>(dtype) + static_cast<size_t>(op) * 101 + static_cast<size_t>(device.index);
   return operators.get(hash, key, [&] {
-    VectorUnit unit = vector_unit(current_isa());
+    VectorUnit unit = vector_unit(device);
     if (choice.lanes > 0) unit.lanes = std::min(unit.lanes, choice.lanes);
-    return kept_operator(op == GatherOperator::sddmm ? ready_sddmm(choice, feat, dtype, unit)
-                                                     : ready_spmm(choice, feat, dtype, unit));
+    return kept_operator(
+        op == GatherOperator::sddmm ? ready_sddmm(choice, feat, dtype, unit) : ready_spmm(choice, feat, dtype, unit),
+        device);
   });
 }
 

@@ -6,7 +6,8 @@
 
 namespace weft::sparse {
 
-// Of "auto": what a search has found for the structure, in this process or kept in the cache; else the likely one.
+// Of "auto": what a search has found for the structure, in this process or kept in the cache; else the likely one; on a
+// card CSR.
 // Asked once for each structure object.
 FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call);
 // How many elements ahead such a call fetches rows where it runs in CSR, as part of something larger.
@@ -14,6 +15,7 @@ int64_t prefetch_of(const Structure::Data& structure, const GatherCall& call);
 // What a search has found, for calls from now on.
 void keep_choice(const Structure::Data& structure, const GatherCall& call, const FormatChoice& choice);
 // Compiled by the first who asks.
-const Operator& gather_operator(GatherOperator op, const FormatChoice& choice, int64_t feat, DType dtype);
+const Operator& gather_operator(GatherOperator op, const FormatChoice& choice, int64_t feat, DType dtype,
+                                Device device = {});
 
 }  // namespace weft::sparse

@@ -1,5 +1,6 @@
 #include "tests/sparse/cuda/card_run.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "sparse/check.h"
 #include "sparse/operator.h"
 #include "tests/sparse/refusals.h"
+#include "weft/sparse_files.h"
 
 namespace weft::sparse::test {
 namespace {
@@ -80,6 +82,71 @@ RunArguments arguments_of(const Operator& op, const std::string& axis, const Str
   const std::vector<std::string>& params = op.impl().made.source.params;
   if (std::find(params.begin(), params.end(), "feat") != params.end()) arguments.scalars["feat"] = feat;
   return arguments;
+}
+
+void expect_calls_as_on_the_cpu(const std::vector<int64_t>& features, const std::vector<std::string>& formats) {
+  const Matrix a = few_places();
+  const Structure structure = a.structure();
+  const auto m = a.rows, n = a.cols, nnz = structure.nnz();
+  const Transposed back = transposed(structure);
+  for (const int64_t feat : features) {
+    Values values = random_values(static_cast<size_t>(nnz), 1), x = random_values(static_cast<size_t>(m * feat), 2);
+    Values y = random_values(static_cast<size_t>(n * feat), 3), of_edges(values.size()), of_rows(x.size());
+    Values of_cols(y.size());
+    const TensorView rows = view(x, {m, feat}), cols = view(y, {n, feat}), elements = view(values, {nnz});
+    const OnCard there_rows(rows), there_cols(cols), there_elements(elements);
+    // `call` writes to the last of what it is given, of that many values.
+    const auto expect = [&](Values& out, const std::string& what, const auto& call) {
+      const TensorView host = out.size() == values.size() ? view(out, {nnz})
+                              : out.size() == x.size()    ? view(out, {m, feat})
+                                                          : view(out, {n, feat});
+      call(elements, rows, cols, host, Stream());
+      const std::vector<double> want = doubles(out);
+      std::fill(out.begin(), out.end(), NAN);
+      const OnCard there(host);
+      call(there_elements, there_rows, there_cols, there, Stream::cuda(nullptr));
+      there.fetch();
+      expect_close(doubles(out), want, 2e-5, fmt::format("{} of {} features", what, feat));
+    };
+    using View = const TensorView&;
+    expect(of_rows, "spmm", [&](View v, View, View b, View c, Stream s) { spmm(structure, v, b, c, {}, s); });
+    expect(of_edges, "sddmm", [&](View v, View p, View q, View o, Stream s) { sddmm(structure, v, p, q, o, {}, s); });
+    expect(of_cols, "spmm_backward",
+           [&](View v, View p, View q, View d, Stream s) { spmm_backward(structure, back, v, q, p, {.b = d}, s); });
+    expect(of_cols, "sddmm_backward",
+           [&](View v, View p, View q, View d, Stream s) { sddmm_backward(structure, back, v, p, q, v, {.y = d}, s); });
+    if (feat != features[0]) continue;
+    for (const std::string& format : formats) {
+      expect(of_rows, format,
+             [&](View v, View, View b, View c, Stream s) { spmm(structure, v, b, c, {.format = format}, s); });
+      expect(of_edges, format,
+             [&](View v, View p, View q, View o, Stream s) { sddmm(structure, v, p, q, o, {.format = format}, s); });
+    }
+  }
+}
+
+void expect_long_rows_as_on_the_cpu(DType dtype) {
+  constexpr int64_t kRows = 9, kCols = 700, kFeat = 8;
+  constexpr int64_t kLengths[kRows] = {0, 128, 129, 3, 256, 700, 0, 257, 1};
+  std::vector<int32_t> indptr{0}, indices;
+  for (const int64_t length : kLengths) {
+    for (int64_t j = 0; j < length; ++j) indices.push_back(static_cast<int32_t>(j * kCols / length));
+    indptr.push_back(static_cast<int32_t>(indices.size()));
+  }
+  const Structure a = csr(kRows, kCols, indptr, indices);
+  const auto typed = [&](const Values& values, std::initializer_list<int64_t> shape) {
+    Array array(DType::fp32, shape);
+    std::memcpy(array.bytes().data(), values.data(), array.bytes().size());
+    return converted(array, dtype);
+  };
+  const Array values = typed(random_values(indices.size(), 1), {a.nnz()});
+  const Array b = typed(random_values(static_cast<size_t>(kCols * kFeat), 2), {kCols, kFeat});
+  Array want(dtype, {kRows, kFeat}), got = typed(Values(static_cast<size_t>(kRows * kFeat), NAN), {kRows, kFeat});
+  spmm(a, values, b, want);
+  const OnCard there_values(values), there_b(b), there(got);
+  spmm(a, there_values, there_b, there, {}, Stream::cuda(nullptr));
+  there.fetch();
+  expect_close(values_of(got), values_of(want), dtype == DType::fp32 ? 1e-4 : 1. / 64, "long rows");
 }
 
 void expect_as_interpreted(const ReadyCase& c) {

@@ -45,6 +45,20 @@ TEST_F(SparseCard, ComputesWhatTheInterpreterDoes) {
   }
 }
 
+// The schedules of ready operators, whose sums lie over threads.
+TEST_F(SparseCard, RunsReadyOperatorsAsTheInterpreterDoes) {
+  for (const ReadyCase& c : ready_cases(vector_unit(Device::cuda()))) {
+    SCOPED_TRACE(c.name);
+    expect_as_interpreted(c);
+  }
+}
+
+TEST_F(SparseCard, RunsCallsWhereTheirTensorsLie) { expect_calls_as_on_the_cpu({12, 3}, {"hyb(1, 2)"}); }
+
+TEST_F(SparseCard, AddsUpLongRowsInPieces) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) expect_long_rows_as_on_the_cpu(dtype);
+}
+
 TEST_F(SparseCard, LaunchesAsManyThreadsAsLoopsHaveIterations) {
   const struct {
     const char* lines;

@@ -1,0 +1,101 @@
+#include "sparse/operators/card.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace weft::sparse {
+namespace {
+
+constexpr int64_t kWarp = 32, kThreads = 256;
+constexpr int64_t kEdgesOfThread = 4;  // one after another, so that there are fewer CTAs to start
+
+// Elements of 16 bytes, or of what a row divides by.
+int64_t vector_of(int64_t feat, DType dtype) {
+  int64_t lanes = 128 / bits_of(dtype);
+  while (lanes > 1 && (feat == 0 || feat % lanes != 0)) lanes /= 2;
+  return lanes;
+}
+
+int64_t power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+
+}  // namespace
+
+std::string card_rows(const CardRows& rows) {
+  const int64_t vector = vector_of(rows.feat, rows.dtype);
+  const std::string& it = rows.iteration;
+  std::string lanes = it + "." + rows.feature, text, order;
+  for (const std::string& reduction : rows.reductions) order += fmt::format(", {}.{}", it, reduction);
+  if (vector > 1 && vector < rows.feat) {
+    text += fmt::format("{0}_fo, {0}_fi = split({1}, {2})\nreorder({0}_fo{3}, {0}_fi)\nvectorize({0}_fi)\n", it, lanes,
+                        vector, order);
+    lanes = it + "_fo";
+  } else {
+    text += fmt::format("reorder({}{})\n", lanes, order);
+  }
+  const int64_t threads = std::min(power_of_two(rows.feat / vector), kThreads), per_cta = kThreads / threads;
+  if (!rows.heads.empty()) text += fmt::format("bind({}.{}, blockIdx.y)\n", it, rows.heads);
+  if (!rows.row.empty()) {
+    text += fmt::format("bind({0}.{1}, blockIdx.x)\nbind({0}.{2}, threadIdx.y)\n", it, rows.cta, rows.row);
+  } else if (per_cta > 1) {
+    text += fmt::format("{0}_ro, {0}_ri = split({0}.{1}, {2})\nbind({0}_ro, blockIdx.x)\nbind({0}_ri, threadIdx.y)\n",
+                        it, rows.cta, per_cta);
+  } else {
+    text += fmt::format("bind({}.{}, blockIdx.x)\n", it, rows.cta);
+  }
+  return text + fmt::format("bind({0}, threadIdx.x)\ncache_write({0}, register)\nannotate({1}.{2}, prefetch, 4)\n",
+                            lanes, it, rows.reductions.back());
+}
+
+std::string card_edges(const CardEdges& edges) {
+  const std::string& it = edges.iteration;
+  const int64_t vector = vector_of(edges.feat, edges.dtype), pieces = std::max<int64_t>(edges.feat / vector, 1);
+  // Of rows without vectors any number of lanes, the last of them with less to do.
+  int64_t lanes = std::min(vector == 1 ? power_of_two(pieces) : pieces & -pieces, kWarp);
+  if (edges.feat <= 1) lanes = 1;
+  std::string text = fmt::format("sparse_fuse({0}, I, J)\nlower()\nmaterialise_rows({0}.i_j)\n", it);
+  std::string inner = it + ".k";
+  std::string order;
+  if (edges.feat > lanes * vector) {
+    text += fmt::format("{0}_ko, {0}_kr = split({1}, {2})\n", it, inner, lanes * vector);
+    inner = it + "_kr";
+    order = it + "_ko";
+  }
+  std::string lane = inner;
+  if (vector > 1 && lanes > 1) {
+    text += fmt::format("{0}_kl, {0}_kv = split({1}, {2})\n", it, inner, vector);
+    lane = it + "_kl";
+    order += (order.empty() ? "" : ", ") + it + "_kv";
+    text += fmt::format("unroll({}_kv)\n", it);
+  }
+  if (lanes > 1) {
+    if (!order.empty()) text += fmt::format("reorder({}, {})\n", lane, order);
+    text += fmt::format("bind({}, threadIdx.x)\n", lane);
+  } else if (vector > 1) {
+    text += fmt::format("unroll({})\n", inner);
+  }
+  if (!edges.heads.empty()) text += fmt::format("bind({}.{}, blockIdx.y)\n", it, edges.heads);
+  return text + fmt::format(
+                    "{0}_eo, {0}_ei = split({0}.i_j, {1})\n{0}_ep, {0}_em = split({0}_eo, {2})\n"
+                    "bind({0}_ep, blockIdx.x)\nbind({0}_ei, threadIdx.y)\ncache_write({0}_ei, register)\n",
+                    it, kThreads / lanes, kEdgesOfThread);
+}
+
+std::string card_blocks(const CardEdges& edges) {
+  const std::string& it = edges.iteration;
+  const int64_t vector = vector_of(edges.feat, edges.dtype);
+  std::string text = fmt::format("sparse_fuse({0}, IO, JO)\nlower()\nmaterialise_rows({0}.io_jo)\n", it);
+  if (vector > 1 && vector < edges.feat)
+    text += fmt::format("{0}_ko, {0}_ki = split({0}.k, {1})\nunroll({0}_ki)\n", it, vector);
+  return text + fmt::format(
+                    "bind({0}.{1}, blockIdx.y)\nbind({0}.io_jo, blockIdx.x)\nbind({0}.ii, threadIdx.y)\n"
+                    "bind({0}.ji, threadIdx.x)\ncache_write({0}.ji, register)\n",
+                    it, edges.heads);
+}
+
+std::string card_elements(const std::string& iteration, const std::string& outer, const std::string& inner) {
+  return fmt::format("bind({0}.{1}, blockIdx.x)\nbind({0}.{2}, threadIdx.x)\n", iteration, outer, inner);
+}
+
+}  // namespace weft::sparse
