@@ -4,7 +4,9 @@
     bench/peers/gpu.py                                  every row of attention, with what this Python has installed
     bench/peers/gpu.py --only decode --peer torch       rows and peers whose names hold these words; kv8192$: that end so
     bench/peers/gpu.py --model 1b --model 8b            decode of a whole model too; compiling takes a minute or more
-    bench/peers/gpu.py --weft build/release/bin/weft    Weft too, on the same card: bench attention, and model by --model
+    bench/peers/gpu.py --sparse FOLDER                  SpMM and SDDMM too, over graphs that are made in this folder
+    bench/peers/gpu.py --weft build/release/bin/weft    Weft too, on the same card: bench attention, model by --model, and
+                                                        sparse by --sparse
 
 It needs torch with CUDA; FlashInfer takes part where it is installed. Runs are nodes of a CUDA graph over data that exceed
 the card's cache, each figure the median of 9. Prints what it measures and writes bench/results/gpu_peers.jsonl, row by row:
@@ -108,11 +110,18 @@ def measure_models(shapes, ceilings, results):
         torch.cuda.empty_cache()
 
 
-def measure_weft(program, shapes, only, results):
+def measure_sparse(folder, only, results):
+    if folder is None:
+        return
+    import gpu_sparse
+    gpu_sparse.measure(folder, lambda case: is_wanted(case, only), results)
+
+
+def measure_weft(program, shapes, sparse, only, results):
     """What Weft says of the same rows."""
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     calls = [*(["attention", "--only", word.rstrip("$")] for word in only), *([] if only else [["attention"]]),
-             *(["model", "--shape", shape] for shape in shapes)]
+             *(["model", "--shape", shape] for shape in shapes), *([["sparse", "--data", str(sparse)]] if sparse else [])]
     for call in calls:
         run = subprocess.run([program, "bench", *call, "--device", "cuda:0", "--json"], capture_output=True, text=True)
         for line in map(json.loads, run.stdout.splitlines()):
@@ -128,6 +137,7 @@ def main():
                         "be given again")
     parser.add_argument("--peer", action="append", help="peers whose name holds this; may be given again")
     parser.add_argument("--model", action="append", choices=("8b", "1b"), default=[], help="may be given again")
+    parser.add_argument("--sparse", type=pathlib.Path, help="a folder for the graphs of SpMM and SDDMM")
     parser.add_argument("--weft", help="the program")
     parser.add_argument("--to", type=pathlib.Path, default=ROOT / "bench/results/gpu_peers.jsonl")
     arguments = parser.parse_args()
@@ -150,10 +160,11 @@ def main():
     peers = list(installed(all_peers(), arguments.peer, results))
     measure_attention([row for row in all_rows() if is_wanted(row.case, arguments.only)], peers, pool, ceilings, results)
     measure_models(arguments.model, ceilings, results)
+    measure_sparse(arguments.sparse, arguments.only, results)
     if arguments.weft:
         del pool, ceilings
         torch.cuda.empty_cache()
-        measure_weft(arguments.weft, arguments.model, arguments.only, results)
+        measure_weft(arguments.weft, arguments.model, arguments.sparse, arguments.only, results)
     results.say_refusals()
 
 

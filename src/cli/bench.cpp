@@ -64,14 +64,20 @@ void add_decode(Verb& verb, Chosen& chosen) {
   add_weights(verb, chosen, "The type of weights");
 }
 
-void add_sparse(Verb& verb, Chosen& chosen) {
+void add_matrices(Verb& verb, Chosen& chosen) {
   verb.option("--only", chosen.options.only, "Only the rows whose name holds this text");
-  verb.option("--data", chosen.options.data, "Also the matrices (.mtx, .smtx, each also .gz) of this folder")
+  verb.option("--data", chosen.options.data,
+              "Also the matrices (.mtx, .smtx, each also .gz) of this folder; on a card its .csr alone")
       .type_name("DIR");
 }
 
+void add_sparse(Verb& verb, Chosen& chosen) {
+  add_device(verb, chosen);
+  add_matrices(verb, chosen);
+}
+
 void add_sparse_tune(Verb& verb, Chosen& chosen) {
-  add_sparse(verb, chosen);
+  add_matrices(verb, chosen);
   verb.option("--seconds", chosen.options.seconds, "For the search over each matrix")
       .allows("above 0", [](double seconds) { return seconds > 0; });
   verb.option("--features", chosen.options.features, "Of a row").range(1, 1 << 16);

@@ -54,6 +54,13 @@ TEST_F(CardRows, OfPlansSayWhatHostAndCardTake) {
   EXPECT_EQ(rows_.count(), 7u);
 }
 
+TEST_F(CardRows, OfSparseOperatorsStandBesideTheirGathers) {
+  measure_sparse(options_, rows_);
+  for (const char* row : {"spmm power law 2k nnz 8k F32", "sddmm power law 2k nnz 8k F128"})
+    EXPECT_EQ(rows_.of(row), (List{"rate GFLOP/s", "bandwidth of the floor GB/s"})) << row;
+  EXPECT_EQ(rows_.count(), 8u);
+}
+
 TEST_F(CardRows, OfKernelsSayWhereTheyComeFrom) {
   measure_jit(options_, rows_);
   const std::string larger = rows_.of(", warpgroup_tiles: cold, next").empty() ? ", all_tiles" : ", warpgroup_tiles";

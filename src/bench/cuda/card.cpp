@@ -24,6 +24,14 @@ struct CeilingArgs {  // kernels/ceilings.h
   long long count;
 };
 
+struct GatherCeilingArgs {
+  const int* indices;
+  const void* rows;
+  void* to;
+  long long count;
+  int pieces;
+};
+
 }  // namespace
 
 CardBench::CardBench(Device device)
@@ -35,6 +43,7 @@ CardBench::CardBench(Device device)
       kernels_(jit::cuda_module(card_, "ceilings", text::k_cuda_ceilings)),
       read_(cuda::find_kernel(*kernels_.module, "weft_read", 0)),
       multiply_(cuda::find_kernel(*kernels_.module, "weft_multiply", 0)),
+      gather_(cuda::find_kernel(*kernels_.module, "weft_gather", 0, cuda::Carveout::cache)),
       begin_(cuda::make_event(card_, true)),
       end_(cuda::make_event(card_, true)) {
   std::vector<char> piece(kPiece);
@@ -123,6 +132,13 @@ CardBench::Runs CardBench::reads(size_t bytes) {
             const CeilingArgs args{pool() + static_cast<size_t>(i % places) * n, word_.data(),
                                    static_cast<long long>(n / 16)};
             cuda::launch(read_, {.ctas = 4 * card_.num_multiprocessors(), .threads = 512}, stream_.get(), args);
+          }};
+}
+
+CardBench::Runs CardBench::gathers(const Gather& gather, int count) {
+  const GatherCeilingArgs args{gather.indices, gather.rows, word_.data(), gather.count, gather.row_bytes / 16};
+  return {count, [this, args](int) {
+            cuda::launch(gather_, {.ctas = 8 * card_.num_multiprocessors(), .threads = 256}, stream_.get(), args);
           }};
 }
 

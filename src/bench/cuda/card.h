@@ -44,6 +44,14 @@ class CardBench {
   };
   Beside time_beside_read(const Runs& runs, size_t bytes);
   Beside time_beside_products(const Runs& runs);
+  // Plain loads of rows of 16-byte pieces, one for each index, in their order.
+  struct Gather {
+    const int* indices;
+    const void* rows;
+    int64_t count;
+    int row_bytes;
+  };
+  Runs gathers(const Gather& gather, int count);
   // How many pieces of the pool, of so many bytes, runs go through one after another: all of it, at least eight times
   // the card's cache where the pool is so large, so that what a piece left in the cache is gone when its turn comes
   // again.
@@ -74,7 +82,7 @@ class CardBench {
   cuda::OwnedStream stream_;
   Workspace pool_, word_;
   jit::CudaModule kernels_;
-  cuda::Kernel read_, multiply_;
+  cuda::Kernel read_, multiply_, gather_;
   cuda::Event begin_, end_;
 };
 

@@ -130,6 +130,7 @@ double RowCeiling::of(const TimedBeside& timed) const {
 }
 
 void measure_sparse(const BenchOptions& options, BenchReport& report) {
+  if (options.device != Device::cpu()) return measure_sparse_on_card(options, report);
   WorkerTeam team(options.threads);
   SparseBench bench{options, report, team};
   report.note(

@@ -29,6 +29,34 @@ WEFT_INLINE void read(const CeilingArgs& args) {
   if (sum == 0x9e3779b9u) *args.to = sum;
 }
 
+struct GatherCeilingArgs {
+  const int* indices;
+  const void* rows;
+  unsigned* to;
+  long long count;
+  int pieces;  // of 16 bytes in a row
+};
+
+// A row by as many threads as it has pieces; each has several rows on their way.
+WEFT_INLINE void gather(const GatherCeilingArgs& args) {
+  const Bytes16* const rows = static_cast<const Bytes16*>(args.rows);
+  const i64 thread = static_cast<i64>(ptx::cta_index()) * ptx::num_threads() + ptx::thread_index();
+  const i64 piece = thread % args.pieces;
+  const i64 step = static_cast<i64>(ptx::num_ctas()) * ptx::num_threads() / args.pieces;
+  u32 sum = 0;
+  i64 e = thread / args.pieces;
+  constexpr int kTogether = 4;
+  for (; e + (kTogether - 1) * step < args.count; e += kTogether * step) {
+    Bytes16 x[kTogether];
+    WEFT_UNROLL
+    for (int k = 0; k < kTogether; ++k) x[k] = rows[static_cast<i64>(args.indices[e + k * step]) * args.pieces + piece];
+    WEFT_UNROLL
+    for (int k = 0; k < kTogether; ++k) sum += x[k].word[0] ^ x[k].word[1] ^ x[k].word[2] ^ x[k].word[3];
+  }
+  for (; e < args.count; e += step) sum += rows[static_cast<i64>(args.indices[e]) * args.pieces + piece].word[0];
+  if (sum == 0x9e3779b9u) *args.to = sum;
+}
+
 // 16 products a round, each of 16 x 8 x 16 multiply-adds.
 WEFT_INLINE void multiply(const CeilingArgs& args) {
   float d[16][4] = {};
@@ -47,4 +75,5 @@ WEFT_INLINE void multiply(const CeilingArgs& args) {
 }  // namespace weft::bench
 
 WEFT_KERNEL(512, 1) void weft_read(WEFT_PARAM weft::bench::CeilingArgs args) { weft::bench::read(args); }
+WEFT_KERNEL(256, 1) void weft_gather(WEFT_PARAM weft::bench::GatherCeilingArgs args) { weft::bench::gather(args); }
 WEFT_KERNEL(256, 1) void weft_multiply(WEFT_PARAM weft::bench::CeilingArgs args) { weft::bench::multiply(args); }

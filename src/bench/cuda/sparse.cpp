@@ -1,0 +1,116 @@
+// `weft bench sparse --device cuda:0`: SpMM and SDDMM over generated graphs. The ceiling of a row is a kernel that only
+// loads the rows that it gathers, in turns with it; beside it, what has to move at the rate of a plain read of as much.
+// Runs are nodes of a graph over the same tensors, as the layers of a model find them.
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "bench/cuda/card.h"
+#include "bench/measure.h"
+#include "bench/sparse/cases.h"
+#include "device/cuda/memory.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr int kCalls = 4;  // of a graph
+
+// A copy on the card.
+template <class T>
+Workspace placed(CardBench& bench, const std::vector<T>& values) {
+  Workspace memory(bench.device(), std::max<size_t>(values.size() * sizeof(T), 16));
+  cuda::copy_to_card(bench.card(), memory.data(), values.data(), values.size() * sizeof(T), nullptr);
+  cuda::synchronize(bench.card(), nullptr);
+  return memory;
+}
+
+// Tensors of one matrix and one width of rows.
+struct CardTensors {
+  CardTensors(CardBench& on, const SparseCase& matrix, int64_t width)
+      : bench(on), a(matrix), feat(width), indices(placed(on, matrix.indices)), values(placed(on, matrix.values)) {
+    x = placed(on, random_floats(static_cast<size_t>(a.rows * feat), 1));
+    y = placed(on, random_floats(static_cast<size_t>(a.cols * feat), 2));
+    c = Workspace(on.device(), static_cast<size_t>(a.rows * feat) * sizeof(float));
+    out = Workspace(on.device(), static_cast<size_t>(a.nnz()) * sizeof(float));
+  }
+  TensorView rows(const Workspace& w, int64_t count) const {
+    return {w.data(), DType::fp32, {count, feat}, bench.device()};
+  }
+  TensorView elements(const Workspace& w) const { return {w.data(), DType::fp32, {a.nnz()}, bench.device()}; }
+  // Structure and values, rows that are touched, what is written.
+  double floor_bytes(bool is_spmm) const {
+    const auto nnz = static_cast<double>(a.nnz()), num_rows = static_cast<double>(a.rows);
+    const double dense = (num_rows + static_cast<double>(a.touched_cols())) * static_cast<double>(feat) * 4;
+    return nnz * 8 + (num_rows + 1) * 4 + dense + (is_spmm ? 0 : nnz * 4);
+  }
+
+  CardBench& bench;
+  const SparseCase& a;
+  int64_t feat;
+  Workspace indices, values, x, y, c, out;
+};
+
+void add_card_rows(const CardTensors& t, const std::string& name, const std::function<void()>& call, bool is_spmm,
+                   BenchReport& report) {
+  CardBench& bench = t.bench;
+  const double flops = 2. * static_cast<double>(t.a.nnz() * t.feat);
+  const CardBench::Gather gather{.indices = static_cast<const int*>(t.indices.data()),
+                                 .rows = t.y.data(),
+                                 .count = t.a.nnz(),
+                                 .row_bytes = static_cast<int>(t.feat * 4)};
+  const CardBench::Turns turns = bench.time_in_turns({kCalls, [&](int) { call(); }}, bench.gathers(gather, kCalls));
+  const double floor = t.floor_bytes(is_spmm);
+  const auto add = [&](const char* metric, double value, const char* unit, double ceiling) {
+    report.add({.bench = "sparse", .name = name, .metric = metric, .value = value, .unit = unit, .ceiling = ceiling});
+  };
+  add("rate", flops / turns.first / 1e9, "GFLOP/s", flops / turns.second / 1e9);
+  add("bandwidth of the floor", floor / turns.first / 1e9, "GB/s", bench.read_rate(static_cast<size_t>(floor)) / 1e9);
+}
+
+// Those of --data, which bench/peers/gpu_sparse.py makes; else as many nodes and edges as graphs of these names, which are
+// not here.
+std::vector<SparseCase> graphs_of(const BenchOptions& options) {
+  if (options.quick) return {power_law_case(2000, 8000)};
+  std::vector<SparseCase> graphs;
+  for (const MatrixFile& file : files_of(options, {".csr"})) {
+    graphs.push_back(read_case(file.path));
+    graphs.back().name = file.name;
+  }
+  if (!options.data.empty()) return graphs;
+  for (const KnownGraph& graph : known_graphs())
+    if (graph.name == std::string("pubmed") || graph.name == std::string("ogbn-arxiv"))
+      graphs.push_back(synthetic_case(graph));
+  graphs.push_back(synthetic_case({"reddit", 232965, 114615892, 10}));
+  graphs.push_back(uniform_case(100000, 15));
+  return graphs;
+}
+
+}  // namespace
+
+void measure_sparse_on_card(const BenchOptions& options, BenchReport& report) {
+  CardBench bench(options.device);
+  report.note(
+      fmt::format("{}: {}, {} multiprocessors, fp32; nodes of a graph over the same tensors, medians; ceilings: "
+                  "the same rows loaded, nothing else; a plain read of as many bytes",
+                  to_string(options.device), bench.card().name(), bench.card().num_multiprocessors()));
+  for (const SparseCase& a : graphs_of(options))
+    for (const int64_t feat : {32, 128}) {
+      const auto wanted = [&](const std::string& name) { return name.find(options.only) != name.npos; };
+      const std::string spmm = fmt::format("spmm {} F{}", a.name, feat),
+                        sddmm = fmt::format("sddmm {} F{}", a.name, feat);
+      if (!wanted(spmm) && !wanted(sddmm)) continue;
+      const CardTensors t(bench, a, feat);
+      const auto run_spmm = [&] {
+        sparse::spmm(a.structure, t.elements(t.values), t.rows(t.y, a.cols), t.rows(t.c, a.rows), {}, bench.stream());
+      };
+      const auto run_sddmm = [&] {
+        sparse::sddmm(a.structure, t.elements(t.values), t.rows(t.x, a.rows), t.rows(t.y, a.cols), t.elements(t.out),
+                      {}, bench.stream());
+      };
+      if (wanted(spmm)) add_card_rows(t, spmm, run_spmm, true, report);
+      if (wanted(sddmm)) add_card_rows(t, sddmm, run_sddmm, false, report);
+    }
+}
+
+}  // namespace weft::bench
