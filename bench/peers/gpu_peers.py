@@ -6,13 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpu_rows import WINDOW, Refused
+from gpu_rows import ROPE, WINDOW, Refused
 
 CAP = 30.0
+LATENT_SCALE = 192 ** -0.5
 
 
 def dense(row, pool):
     """q, k and v of each copy as [batch, heads, tokens, dim]."""
+    if row.latent:
+        raise Refused("keys and values are tensors of their own")
     if len(set(row.kv_lens)) > 1 or row.prefix:
         raise Refused("dense tensors hold requests of one length, and share nothing")
     batch, n, length = len(row.kv_lens), row.qo_lens[0], row.kv_lens[0]
@@ -54,6 +57,22 @@ class Flex:
                 for copy in dense(row, pool)]
 
 
+class Bmm:
+    """Latent rows by two products of cuBLAS with a softmax between them."""
+    name, version = "torch bmm", torch.__version__
+
+    def prepare(self, row, pool):
+        if not row.latent or row.causal:
+            raise Refused("measured with latent rows and one token of each request")
+        batch, length, dim = len(row.kv_lens), row.kv_lens[0], row.head_dim
+        q = torch.randn(batch, row.qo_heads, dim, device="cuda").bfloat16() * LATENT_SCALE
+        return [lambda kv=pool.view(begin, batch, length, dim): self.call(q, kv) for begin in pool.copies(row.bytes)]
+
+    @staticmethod
+    def call(q, kv):
+        return torch.bmm(torch.softmax(torch.bmm(q, kv.transpose(1, 2)), -1), kv[:, :, :-ROPE])
+
+
 def int32(values):
     return torch.tensor(values, dtype=torch.int32, device="cuda")
 
@@ -77,12 +96,30 @@ class FlashInfer:
     def prepare(self, row, pool):
         if row.variant:
             raise Refused("measured without variants")
+        if row.latent:
+            return self.latent(row, pool)
         wrapper = self.cascade(row) if row.prefix else self.prefill(row) if row.causal else self.decode(row)
         q = torch.randn(sum(row.qo_lens), row.qo_heads, row.head_dim, device="cuda").bfloat16()
         pages = row.prefix // row.page + sum(map(lambda n: self.pages_of(n, row), row.kv_lens))
         shape = (pages, 2, row.page, row.kv_heads, row.head_dim)
         size = torch.Size(shape).numel() * 2
         return [lambda begin=begin: wrapper.run(q, pool.view(begin, *shape)) for begin in pool.copies(size)]
+
+    def latent(self, row, pool):
+        if "backend" not in self.how:
+            raise Refused("latent rows are measured with FA2 and FA3")
+        wrapper = self.flashinfer.mla.BatchMLAPagedAttentionWrapper(self.space, backend=self.how["backend"])
+        indptr, indices, _ = self.table(row)
+        dim = row.head_dim - ROPE
+        wrapper.plan(indptr_of(row.qo_lens), indptr, indices, int32(row.kv_lens), row.qo_heads, dim, ROPE, row.page,
+                     True, LATENT_SCALE, torch.bfloat16, torch.bfloat16)
+        q = torch.randn(sum(row.qo_lens), row.qo_heads, row.head_dim, device="cuda").bfloat16()
+        q_nope, q_pe = q[..., :dim].contiguous(), q[..., dim:].contiguous()
+        pages = int(indptr[-1])
+        of_values = pages * row.page * dim
+        return [lambda begin=begin: wrapper.run(q_nope, q_pe, pool.view(begin, pages, row.page, dim),
+                                                pool.view(begin + of_values, pages, row.page, ROPE))
+                for begin in pool.copies(row.bytes)]
 
     @staticmethod
     def pages_of(length, row):
@@ -128,7 +165,7 @@ def all_peers():
     backends = (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION),
                 ("efficient", SDPBackend.EFFICIENT_ATTENTION))
     peers = [(f"torch {name}", lambda name=name, backend=backend: Sdpa(name, backend)) for name, backend in backends]
-    peers.append((Flex.name, Flex))
+    peers += [(Flex.name, Flex), (Bmm.name, Bmm)]
     for name, how in (("decode", {"tensor_cores": False}), ("decode, tensor cores", {"tensor_cores": True}),
                       ("FA2", {"backend": "fa2"}), ("FA3", {"backend": "fa3"})):
         peers.append((f"FlashInfer {name}", lambda name=name, how=how: FlashInfer(name, **how)))

@@ -2,6 +2,7 @@
 import dataclasses
 
 WINDOW = 1024  # tokens to the left of a row's own
+ROPE = 64  # elements of a latent row that are no value
 
 
 class Refused(Exception):
@@ -19,6 +20,7 @@ class Row:
     page: int = 16
     variant: str = ""  # "soft-cap", "alibi" or "window"
     prefix: int = 0    # tokens that all requests share, in front of their own
+    latent: bool = False  # a token is one row of head_dim elements for all heads
 
     @property
     def causal(self):
@@ -27,21 +29,27 @@ class Row:
     @property
     def bytes(self):
         """Of keys and values, each once."""
-        return (sum(self.kv_lens) + self.prefix) * self.kv_heads * self.head_dim * 4
+        return (sum(self.kv_lens) + self.prefix) * self.kv_heads * self.head_dim * (2 if self.latent else 4)
 
     @property
     def operations(self):
-        """Of a causal prefill, by the pairs that are seen: n^2 / 2, of a window w n - w^2 / 2."""
+        """By the pairs that are seen, of a causal prefill n^2 / 2, of a window w n - w^2 / 2."""
+        if self.latent:
+            seen = sum(n * (length - (n - 1) / 2) for n, length in zip(self.qo_lens, self.kv_lens))
+            return 2 * seen * self.qo_heads * (2 * self.head_dim - ROPE)
         seen = sum(n * n / 2 if self.variant != "window" else min(n, WINDOW) * (n - min(n, WINDOW) / 2)
                    for n in self.qo_lens)
         return 4 * seen * self.head_dim * self.qo_heads
 
     def lines(self, seconds, read_rate, product_rate):
         """What `weft bench` would say of so many seconds: a rate by its ceiling, and where that says little the time."""
-        if self.causal:
-            rate = self.operations / seconds / 1e12
-            return [line(self.case, "rate", rate, "TFLOP/s", product_rate / 1e12)]
+        products = line(self.case, "rate", self.operations / seconds / 1e12, "TFLOP/s", product_rate / 1e12)
+        if self.causal and not self.latent:
+            return [products]
         rate = line(self.case, "bandwidth", self.bytes / seconds / 1e9, "GB/s", read_rate / 1e9)
+        if self.latent:
+            time = [line(self.case, "time", seconds * 1e6, "us")] if len(self.kv_lens) == 1 else []
+            return [rate, products, *time]
         if len(self.kv_lens) > 1 and not self.prefix:
             return [rate]
         return [rate, line(self.case, "time", seconds * 1e6, "us")]
@@ -75,6 +83,18 @@ def decode_rows():
     return rows
 
 
+def latent_rows():
+    def row(heads, n, length, page=64, tokens=1):
+        of_tokens = f" {tokens} tokens" if tokens > 1 else ""
+        case = f"decode latent {heads}q 512+64 page{page} bf16 batch{n} kv{length}{of_tokens}"
+        return Row(case, (tokens,) * n, (length,) * n, heads, 1, 512 + ROPE, page, latent=True)
+
+    rows = [row(128, 128, 8192), row(16, 128, 4096), row(64, 128, 4096)]
+    rows += [row(128, n, length) for n, length in ((1, 8192), (16, 1024), (16, 8192), (64, 4096))]
+    return rows + [row(16, 1, 8192), row(128, 128, 8192, page=1), row(16, 128, 4096, page=1),
+                   row(16, 128, 4096, tokens=4), row(128, 64, 4096, tokens=2)]
+
+
 def prefill_rows():
     def row(what, lens, head_dim=128, variant=""):
         case = f"prefill causal 16q/16kv hd{head_dim} page16 bf16 {what}" + (f" {variant}" if variant else "")
@@ -90,4 +110,4 @@ def prefill_rows():
 
 
 def all_rows():
-    return decode_rows() + prefill_rows()
+    return decode_rows() + latent_rows() + prefill_rows()
