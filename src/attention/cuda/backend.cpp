@@ -224,7 +224,7 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
   }
   // A programmatic launch reads the plan before it waits for the previous kernel: not where that one wrote the plan.
   weft::cuda::Grid grid = code.grid;
-  grid.ctas = plan.num_workers;
+  grid.ctas = plan.num_workers * form.ctas_of_worker;
   grid.programmatic_launch = !on_host.made_on_card;
   const auto run = [&] { runtime().launch(*code.loaded, grid, &args, sizeof args.call + slots, stream); };
   const auto traced = [&] {

@@ -26,6 +26,7 @@ struct Form {
   int tile_kinds;                            // bits: units that it walks
   bool takes_any_stride;                     // else rows of q, k and v lie at multiples of 16 bytes
   int threads, shared_bytes, resident_ctas;  // of a CTA; CTAs of a multiprocessor
+  int ctas_of_worker = 1;                    // which share the rows of its items: 1 or 2
   // Of its text: members of Spec that it has of its own, and the class that computes (kernels/attend.h).
   std::string constants, type;
 };

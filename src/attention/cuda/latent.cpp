@@ -8,15 +8,18 @@
 namespace weft::attention::cuda {
 namespace {
 
-Form form_of_latent(const AttentionSpec& spec) {
-  return {.name = "latent_tiles",
-          .tile_kinds = kAllTileKinds,
+// One CTA for up to 64 rows; of more, two of neighbouring multiprocessors have 64 each, and read the same latent rows.
+Form form_of_latent(const AttentionSpec& spec, bool pairs) {
+  return {.name = pairs ? "latent_pairs" : "latent_tiles",
+          .tile_kinds = pairs ? kAllTileKinds : bit_of(TileKind::direct),
           .takes_any_stride = false,
           .threads = kLatentThreads,
           .shared_bytes = latent_shared_bytes(spec.head_dim_qk),
           .resident_ctas = 1,
-          .constants =
-              fmt::format("  using Multiplied = Query;\n  static constexpr int kVectorDim = {};\n", kLatentVectorDim),
+          .ctas_of_worker = pairs ? 2 : 1,
+          .constants = fmt::format("  using Multiplied = Query;\n"
+                                   "  static constexpr int kVectorDim = {}, kPartnerRows = {};\n",
+                                   kLatentVectorDim, kLatentRows),
           .type = "Latent<Spec, Variant>"};
 }
 
@@ -44,21 +47,29 @@ class LatentFamily : public Family {
   }
 
   std::vector<Form> forms(const AttentionSpec& spec, const Architecture&) const override {
-    return {form_of_latent(spec)};
+    return {form_of_latent(spec, false), form_of_latent(spec, true)};
   }
 
   void describe(const AttentionSpec& spec, const Architecture&, KernelTraits& traits) const override {
     // A CTA has a multiprocessor for itself: 24 bytes of memory a nanosecond. A tile's products take a third to a half
-    // of that time, however few of its rows are there.
+    // of that time, however few of its rows are there. Two that read the same rows share the time of memory, and are
+    // bound by products and by the cache that all CTAs share.
     const int dims = spec.head_dim_qk + spec.head_dim_vo;
-    const TileClass tile = {.kind = TileKind::direct,
-                            .rows = kLatentRows,
-                            .row = dims * 0.05,
-                            .token = spec.head_dim_qk * bits_of(spec.kv_dtype) / 8. / 24.,
-                            .item = 5000,
-                            .default_workers = 1};
-    traits.classes = {tile};
-    traits.thresholds = thresholds_beside(tile);
+    const TileClass one = {.kind = TileKind::direct,
+                           .rows = kLatentRows,
+                           .row = dims * 0.05,
+                           .token = spec.head_dim_qk * bits_of(spec.kv_dtype) / 8. / 24.,
+                           .item = 5000,
+                           .default_workers = 1};
+    TileClass two = one;
+    two.kind = TileKind::streamed;
+    two.rows = 2 * kLatentRows;
+    two.row = one.row / 2;
+    two.token = one.token * 0.6;
+    traits.classes = {one, two};
+    traits.thresholds = thresholds_beside(one);
+    // A chunk's states are written, read and merged: 64 rows take as long as 60 tokens.
+    traits.thresholds.least_share = one.item + 256 * one.token;
     traits.granule = kLatentKeys;
   }
 };

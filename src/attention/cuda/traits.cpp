@@ -1,5 +1,7 @@
 #include "attention/cuda/traits.h"
 
+#include <algorithm>
+
 #include "attention/backend.h"
 #include "attention/cuda/family.h"
 #include "attention/variant/text.h"
@@ -43,9 +45,16 @@ DType compute_type(const AttentionSpec& spec, const Architecture& architecture) 
 KernelTraits traits(const AttentionSpec& spec, const Architecture& architecture, int num_multiprocessors) {
   compute_type(spec, architecture);  // throws for one that is not there
   KernelTraits traits = traits_of(spec);
-  family_of(spec, architecture).describe(spec, architecture, traits);
+  const Family& family = family_of(spec, architecture);
+  family.describe(spec, architecture, traits);
+  const std::vector<Form> forms = family.forms(spec, architecture);
   // Those that run at once: one more would wait for another's end, its share cut off and merged for nothing.
-  for (TileClass& tile_class : traits.classes) tile_class.default_workers *= num_multiprocessors;
+  for (TileClass& tile_class : traits.classes) {
+    const auto form = std::find_if(forms.begin(), forms.end(), [&](const Form& of_spec) {
+      return (of_spec.tile_kinds & bit_of(tile_class.kind)) != 0;
+    });
+    tile_class.default_workers = std::max(1, tile_class.default_workers * num_multiprocessors / form->ctas_of_worker);
+  }
   traits.item_records = traits.walks_heads = true;
   return traits;
 }

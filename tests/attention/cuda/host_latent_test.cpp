@@ -1,6 +1,7 @@
 // Latent rows by warpgroups in the host machine, against the fp64 reference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -122,6 +123,33 @@ TEST(HostMachineLatent, WritesStatesThatAreMerged) {
   EXPECT_EQ(wrong_in_latent(problem, problem.input(3, PlanMode::fixed_split, 128)), "");
 }
 
+// Of 140 rows: two CTAs have those of a unit, and of two levels either counts at groups that both merge.
+TEST(HostMachineLatent, SharesPrefixesByLevels) {
+  Case c = latent_rows(128);
+  c.group = 70;
+  c.lengths = {{1, 100}, {1, 90}};  // 7 and 6 pages
+  Problem problem(c);
+  PlanInput input = problem.input(3);
+  std::vector<int32_t> ids(input.pages.kv_page_indices.begin(), input.pages.kv_page_indices.end());
+  std::copy_n(ids.begin(), 4, ids.begin() + 7);
+  input.pages.kv_page_indices = ids;
+  const ReferenceResult flat = attention_reference(problem.spec(), input, problem.tensors());
+  const std::vector<int32_t> both{0, 2}, each{0, 1, 2}, shared_indptr{0, 4}, shared_last{16}, own_indptr{0, 3, 5},
+      own_ids{ids[4], ids[5], ids[6], ids[11], ids[12]}, own_last{4, 10};
+  const PageTableView table = input.pages;
+  const Level levels[] = {{both, {16, table.num_pages, shared_indptr, std::span(ids).first(4), shared_last}},
+                          {each, {16, table.num_pages, own_indptr, own_ids, own_last}}};
+  input.pages = {};
+  input.levels = levels;
+  const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+  const Plan plan = kernel.plan(input);
+  ASSERT_GT(plan.num_partials(), 0);
+  problem.poison_outputs();
+  run_on(host_machine(), kernel, plan, problem.tensors());
+  for (size_t i = 0; i < flat.o.size(); ++i)
+    ASSERT_NEAR(testing::get(problem.tensors().o.data(), DType::bf16, static_cast<int64_t>(i)), flat.o[i], 0.03) << i;
+}
+
 // Rows that see it are no numbers, and the others keep every bit: all is multiplied again without it.
 TEST(HostMachineLatent, KeepsWhatIsNoNumberToTheRowsThatSeeIt) {
   for (const double value : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
@@ -196,6 +224,7 @@ struct BrokenLatent {
   const char* name;
   simt::Breakage what;  // in attention/cuda/kernels
   const char* says;     // of the fault; empty: the output is wrong
+  int group = 20;       // heads; of more than 64 two CTAs have the rows of items that are merged
 };
 const BrokenLatent kBrokenLatent[] = {
     {"RowsMultipliedBeforeTheyAreThere", {"latent/products.h", "at(tile).wait();", ""}, "still in flight"},
@@ -231,6 +260,9 @@ const BrokenLatent kBrokenLatent[] = {
     {"RegistersChangedWithoutABarrier",
      {"latent.h", "ptx::named_sync(kLoadersMeet, Shape::kLoaders);", ""},
      "no barrier lies between"},
+    {"PartnersHaveTheSameRows", {"latent.h", "ptx::cta_index() % S::kPartners", "0"}, "no barrier", 70},
+    {"PartnersMergeAllRows", {"merge.h", "state / S::kPartnerRows % S::kPartners ==", "true ||"}, "no barrier", 70},
+    {"CounterOfPartnersLeft", {"merge.h", "if (now == (all << 16 | all)) *counter = 0;", ""}, "", 70},
 };
 class BrokenLatents : public ::testing::TestWithParam<const BrokenLatent*> {};
 
@@ -239,6 +271,7 @@ TEST_P(BrokenLatents, AreFound) {
   Case c = latent_rows(128);
   c.page_size = 2 + static_cast<int>(&broken - kBrokenLatent);  // kernels are remembered by their spec
   c.query_scale = 60;
+  c.group = broken.group;
   c.lengths = {{1, 300}, {1, 5}};
   Problem problem(c);
   problem.reference();
@@ -247,8 +280,15 @@ TEST_P(BrokenLatents, AreFound) {
   simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
   try {
     const AttentionKernel kernel = build_on(host_machine(), spec);
-    problem.poison_outputs();
-    run_on(host_machine(), kernel, kernel.plan(problem.input(1)), problem.tensors());
+    const Plan plan = kernel.plan(broken.group > 64 ? problem.input(3, PlanMode::fixed_split, 128) : problem.input(1));
+    Workspace workspace(Device::cuda(), plan.workspace_bytes());
+    plan.upload(workspace);
+    for (int i = 0; i < (broken.group > 64 ? 2 : 1); ++i) {  // what the first run leaves behind is found by the second
+      problem.poison_outputs();
+      const testing::Placed placed(host_machine(), problem.tensors());
+      kernel.run(workspace, placed.tensors());
+      placed.fetch();
+    }
     simt::break_kernels({});
     EXPECT_STREQ(broken.says, "") << "no fault";
     EXPECT_NE(problem.compare(DType::bf16), "");

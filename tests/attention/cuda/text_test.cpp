@@ -82,7 +82,7 @@ const Row kRows[] = {
      {"sm_75", "sm_90a"}},
     {"latent 576", latent(512), {"sm_80", "sm_90a"}},
     {"latent 576 tiles", latent(512), {"sm_90a"}, "latent_tiles"},
-    {"latent 576 tiles soft cap causal", soft_capped(latent(512, Mask::causal)), {"sm_90a"}, "latent_tiles"},
+    {"latent 576 pairs soft cap", soft_capped(latent(512, Mask::causal)), {"sm_90a"}, "latent_pairs"},
     {"bf16 hd128 small tiles", halves(DType::bf16, 128), {"sm_80", "sm_90a"}, "small_tiles"},
     {"bf16 hd64 small tiles", halves(DType::bf16, 64), {"sm_90a"}, "small_tiles"},
     {"bf16 hd128 all tiles", halves(DType::bf16, 128), {"sm_80", "sm_86", "sm_89", "sm_90a"}, "all_tiles"},

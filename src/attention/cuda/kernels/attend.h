@@ -1,5 +1,5 @@
-// The kernel of attention: every CTA takes the items of a worker's queue, one after another, and whoever comes last at
-// a merge group merges it. Instances are written behind the text of a variant (cuda/text.cpp).
+// The kernel of attention: every CTA, or S::kPartners that share an item's rows, takes the items of a worker's queue,
+// one after another, and whoever comes last at a merge group merges it. Instances are written behind the text of a variant (cuda/text.cpp).
 #pragma once
 
 #include "attention/cuda/kernels/latent.h"
@@ -45,7 +45,7 @@ WEFT_INLINE void attend(const Args<S::kSlots>& args) {
   const Call& call = args.call;
   Scratch<S>& scratch = Scratch<S>::of_cta();
   ItemRecord(&items)[2] = scratch.items;
-  int worker = ptx::cta_index();
+  int worker = ptx::cta_index() / S::kPartners;
   load(call.plan, 0, &scratch.header, sizeof(PlanHeader));
   load_record(call.plan, worker, items[0]);  // before it is known that the worker exists: there is room for its record
   const typename F::P p = F::P::weft_load(args.params);
@@ -64,7 +64,7 @@ WEFT_INLINE void attend(const Args<S::kSlots>& args) {
       Path::attend(call, p, item);
       if (item.partial >= 0) arrive<S, F>(call, p, item);
     }
-    worker += ptx::num_ctas();
+    worker += ptx::num_ctas() / S::kPartners;
     if (worker >= header().num_workers) break;
     ptx::cta_sync();
   }

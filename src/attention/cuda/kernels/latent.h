@@ -29,7 +29,8 @@ class Attention {
 
   WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
     for_row_tiles<Shape::kRows>(call, item, [&](int kv_head, int first, int n) {
-      Attention({call, p, item, kv_head, first, n}).attend();
+      if (first / Shape::kRows % S::kPartners == ptx::cta_index() % S::kPartners)
+        Attention({call, p, item, kv_head, first, n}).attend();
     });
   }
 

@@ -179,6 +179,33 @@ struct Scratch {
   WEFT_INLINE static Scratch& of_cta() { return *reinterpret_cast<Scratch*>(ptx::shared_memory()); }
 };
 
+// Partners (attend.h) that count and merge rows of their own: of one level, where all items of a unit have the same.
+template <class S>
+WEFT_INLINE bool counts_own(int expected) {
+  return S::kPartners > 1 && header().num_levels == 1 && expected < 1 << 16;
+}
+// Whether this CTA merges a state of a group that it was last at.
+template <class S>
+WEFT_INLINE bool merges(int state, int expected) {
+  if constexpr (S::kPartners > 1)
+    return !counts_own<S>(expected) || state / S::kPartnerRows % S::kPartners == ptx::cta_index() % S::kPartners;
+  return true;
+}
+// One more of `expected` items of a group is done: whether it was the last one. Releases what the CTA wrote before the
+// barrier, acquires the partials of those who came before.
+template <class S>
+WEFT_INLINE bool is_last(unsigned* counter, int expected) {
+  if (counts_own<S>(expected)) {  // half of the counter each, and who comes last of all clears it
+    const unsigned shift = ptx::cta_index() % 2 * 16, all = static_cast<unsigned>(expected);
+    const unsigned now = ptx::atomic_add_acq_rel(counter, 1u << shift) + (1u << shift);
+    if (now == (all << 16 | all)) *counter = 0;
+    return (now >> shift & 0xffff) == all;
+  }
+  const bool last = static_cast<int>(ptx::atomic_add_acq_rel(counter, 1)) + 1 == expected * S::kPartners;
+  if (last) *counter = 0;
+  return last;
+}
+
 // An item that wrote a partial is done, and the CTA has met since: counts at its unit's groups, and merges those where
 // all have come.
 template <class S, class F>
@@ -206,10 +233,7 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
     const int n = num_groups - first < S::kThreads ? num_groups - first : S::kThreads;
     if (ptx::thread_index() < n) {
       const MergeGroup group = group_of(first + ptx::thread_index());
-      // Releases what the CTA wrote before the barrier, acquires the partials of those who came before.
-      const unsigned before = ptx::atomic_add_acq_rel(counters + group.counter, 1);
-      last[ptx::thread_index()] = static_cast<int>(before) + 1 == group.expected;
-      if (last[ptx::thread_index()]) counters[group.counter] = 0;
+      last[ptx::thread_index()] = is_last<S>(counters + group.counter, group.expected);
     }
     ptx::cta_sync();
     // Warps share the states of one group; of several each takes its own.
@@ -218,9 +242,11 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
     WEFT_NO_UNROLL
     for (int k = shares ? 0 : ptx::warp(); k < n; k += shares ? 1 : kWarps) {
       if (!last[k]) continue;
-      const Merge<S, F> of_group(call, p, item, group_of(first + k), scratch.vectors[ptx::warp()]);
+      const MergeGroup group = group_of(first + k);
+      const Merge<S, F> of_group(call, p, item, group, scratch.vectors[ptx::warp()]);
       WEFT_NO_UNROLL
-      for (int i = shares ? ptx::warp() : 0; i < of_group.num_states(); i += shares ? kWarps : 1) of_group.merge(i);
+      for (int i = shares ? ptx::warp() : 0; i < of_group.num_states(); i += shares ? kWarps : 1)
+        if (merges<S>(i, group.expected)) of_group.merge(i);
     }
     ptx::cta_sync();
   }

@@ -34,7 +34,7 @@ class Products {
 
   // All tiles of the item, into states that are empty.
   WEFT_INLINE void multiply() {
-    const int num_tiles = Shape::shared().walk.num_tiles, group = thread_.group();
+    const int num_tiles = same_in_warp(Shape::shared().walk.num_tiles), group = same_in_warp(thread_.group());
     states_.clear();
     int tile = group;
     if (group == 0 && num_tiles > 0) {

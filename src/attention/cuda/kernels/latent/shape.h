@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/cuda/kernels/mma/shape.h"
+#include "tile/cuda/ptx/shuffle.h"
 #include "tile/cuda/stages.h"
 
 namespace weft::attention::cuda {
@@ -68,6 +69,10 @@ struct Shape {
     return queries().data + thread.warp * (16 * kOwnVo * 2);
   }
 };
+
+// x, of which the compiler is to know that all lanes have it alike: descriptors that follow from it take no register of
+// a thread, and none of the time of one.
+WEFT_INLINE int same_in_warp(int x) { return static_cast<int>(ptx::shuffle(static_cast<u32>(x), 0)); }
 
 // Barriers of threads, by name.
 enum NamedBarrier : int {
