@@ -1,11 +1,11 @@
 // What the two warpgroups multiply. They take turns with tiles: whose turn it is makes the tile's probabilities, in
 // registers for itself and in shared memory for the other, and each multiplies them by its half of the values.
 //
-//   warpgroup 0:  S0 . softmax 0 | O += P0 V0   S2, O += P1 V1 . softmax 2 | O += P2 V2   ...
-//   warpgroup 1:  S1, O += P0 V0 . softmax 1 | O += P1 V1   S3, O += P2 V2 . softmax 3 | ...
+//   warpgroup 0:  S0 | softmax 0 | O += P0 V0 | O += P1 V1 | S2 | softmax 2 | O += P2 V2 | ...
+//   warpgroup 1:                   O += P0 V0 | S1 | softmax 1 | O += P1 V1 | O += P2 V2 | ...
 //
-// The other's values are multiplied under its own softmax. Sums are relative to a maximum that both know: a tile's is
-// published with its probabilities.
+// The other's values come before this one's scores: a tile's place is free, and the next one on its way, as soon as its
+// probabilities are there. Sums are relative to a maximum that both know: a tile's is published with its probabilities.
 #pragma once
 
 #include "attention/cuda/kernels/latent/shape.h"
@@ -36,68 +36,38 @@ class Products {
   WEFT_INLINE void multiply() {
     const int num_tiles = same_in_warp(Shape::shared().walk.num_tiles), group = same_in_warp(thread_.group());
     states_.clear();
-    int tile = group;
-    if (group == 0 && num_tiles > 0) {
-      multiply_own<false>(0);
-      tile = 2;
-    }
     WEFT_NO_UNROLL
-    for (; tile < num_tiles; tile += 2) multiply_own<true>(tile);
-    if (num_tiles > 0 && (num_tiles - 1) % 2 != group) multiply_last(num_tiles - 1);
+    for (int tile = 0; tile < num_tiles; ++tile) {
+      thread_.forget();
+      wait_for_rows(tile);
+      if (tile % 2 == group)
+        multiply_own(tile);
+      else
+        multiply_others(tile);
+      at(tile).release();
+    }
     first_ += static_cast<u32>(num_tiles);
   }
 
  private:
-  // A tile whose turn is this warpgroup's, and the other's before it.
-  template <bool kHasBefore>
   WEFT_INLINE void multiply_own(int tile) {
-    thread_.forget();
-    const int before = tile - 1;
-    wait_for_rows(tile);
-    if (kHasBefore && leaves_out_) {
-      wait_for_probabilities(before);
-      leave_out(before);
-    }
     multiply_keys(tile);
-    float shrink[1][2];
-    if constexpr (kHasBefore) {
-      if (!leaves_out_) wait_for_probabilities(before);
-      follow(before);
-      multiply_values_of_other(before);
-      ptx::wgmma_wait<1>(s_);
-    } else {
-      ptx::wgmma_wait<0>(s_);
-    }
-    bool shrinks = false;
+    ptx::wgmma_wait<0>(s_);
     auto& scores = reinterpret_cast<typename Shape::Scores&>(s_);
     mma::Logits<Shape>(rows_, thread_, tile).make(0, scores);
-    if constexpr (F::kSoftmax) {
-      shrinks = tile::follow_maxima(states_.rows, scores, to_log2(), shrink);
-      tile::exponentiate(states_.rows, scores, to_log2());
-    }
+    if constexpr (F::kSoftmax) states_.to_probabilities(scores, to_log2());
     tile::pack_a<T>(p_, s_);
     publish(tile);
-    if constexpr (kHasBefore) {
-      ptx::wgmma_wait<0>(outputs());
-      at(before).release();
-    }
-    if (shrinks) scale_outputs(shrink);
     if (leaves_out_) leave_out(tile);
     multiply_values(tile);
     ptx::wgmma_wait<0>(outputs(), p_);
-    at(tile).release();
   }
-
-  // The last tile, which was the other's.
-  WEFT_INLINE void multiply_last(int tile) {
-    thread_.forget();
-    wait_for_rows(tile);
-    wait_for_probabilities(tile);
+  WEFT_INLINE void multiply_others(int tile) {
+    ptx::named_sync(kProbabilitiesAreThere + tile % 2, Shape::kProductThreads);
     if (leaves_out_) leave_out(tile);
     follow(tile);
-    multiply_values_of_other(tile);
+    multiply_values_by_others(tile);
     ptx::wgmma_wait<0>(outputs());
-    at(tile).release();
   }
 
   WEFT_INLINE tile::StageWalk<Shape::kStages> at(int tile) const {
@@ -106,9 +76,6 @@ class Products {
   WEFT_INLINE void wait_for_rows(int tile) const {
     at(tile).wait();
     ptx::fence_async_shared();  // lanes copied them
-  }
-  WEFT_INLINE static void wait_for_probabilities(int tile) {
-    ptx::named_sync(kProbabilitiesAreThere + tile % 2, Shape::kProductThreads);
   }
 
   WEFT_INLINE void multiply_keys(int tile) {
@@ -119,6 +86,7 @@ class Products {
       tile::multiply_async<T>(s_, Shape::queries().rows(0, k), keys.rows(0, k), k > 0);
     ptx::wgmma_commit();
   }
+  // By probabilities of its own in registers, or of the other in shared memory.
   WEFT_INLINE void multiply_values(int tile) {
     const auto values = Shape::rows_of(at(tile).stage());
     ptx::wgmma_fence(outputs(), p_);
@@ -127,7 +95,7 @@ class Products {
       tile::multiply_async<T>(outputs(), p_[k / 16], values.columns(k, thread_.first_column()), true);
     ptx::wgmma_commit();
   }
-  WEFT_INLINE void multiply_values_of_other(int tile) {
+  WEFT_INLINE void multiply_values_by_others(int tile) {
     const int stage = at(tile).stage();
     const auto values = Shape::rows_of(stage);
     const auto p = Shape::probabilities_of(stage);
