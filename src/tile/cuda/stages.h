@@ -32,6 +32,13 @@ struct StageBarriers {
       ptx::mbarrier_init(&empty[i], static_cast<u32>(warpgroups));
     }
   }
+  // One thread, when nobody uses them any more: others may begin there.
+  WEFT_INLINE void end() {
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_inval(&full[i]);
+      ptx::mbarrier_inval(&empty[i]);
+    }
+  }
 };
 
 template <int kStages>

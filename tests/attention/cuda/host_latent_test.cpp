@@ -227,7 +227,7 @@ struct BrokenLatent {
   int group = 20;       // heads; of more than 64 two CTAs have the rows of items that are merged
 };
 const BrokenLatent kBrokenLatent[] = {
-    {"RowsMultipliedBeforeTheyAreThere", {"latent/products.h", "at(tile).wait();", ""}, "still in flight"},
+    {"RowsMultipliedBeforeTheyAreThere", {"latent/products.h", "columns.wait();", ""}, "still in flight"},
     {"QueriesMultipliedBeforeTheyAreThere",
      {"latent.h", "ptx::mbarrier_wait(&Shape::shared().queries_are_there, 0);", ""},
      "still in flight"},
@@ -242,7 +242,7 @@ const BrokenLatent kBrokenLatent[] = {
      "no barrier orders"},
     {"ScoresReadBeforeTheirWait", {"latent/products.h", "ptx::wgmma_wait<0>(s_);", ""}, "wait"},
     {"RowsGivenBackBeforeTheyWereRead", {"latent/products.h", "ptx::wgmma_wait<0>(outputs());", ""}, "wait"},
-    {"StageFilledBeforeItIsEmpty", {"latent/loader.h", "walk_.wait_for_room();", ""}, "still in flight"},
+    {"StageFilledBeforeItIsEmpty", {"latent/loader.h", "first_columns_.wait_for_room();", ""}, "still in flight"},
     {"RowsNotLocated",
      {"latent/loader.h", "ptx::warp_sync();  // it is said where the warp's rows lie", ""},
      "which no launch gave it"},

@@ -65,7 +65,8 @@ class Attention {
     rows_.load(thread_);
     if (thread_.index == 0) {
       ptx::mbarrier_init(&s.queries_are_there, Shape::kWarps);
-      s.stages.init(Shape::kLoaders / 32, Shape::kGroups);
+      s.first_columns.init(Shape::kLoaders / 32, Shape::kGroups);
+      s.other_columns.init(Shape::kLoaders / 32, Shape::kGroups);
     }
     const int end = end_of(rows_.call, rows_.item);
     ptx::cta_sync();
@@ -84,11 +85,8 @@ class Attention {
   WEFT_INLINE static void end_barriers() {
     auto& s = Shape::shared();
     ptx::mbarrier_inval(&s.queries_are_there);
-    WEFT_UNROLL
-    for (int i = 0; i < Shape::kStages; ++i) {
-      ptx::mbarrier_inval(&s.stages.full[i]);
-      ptx::mbarrier_inval(&s.stages.empty[i]);
-    }
+    s.first_columns.end();
+    s.other_columns.end();
   }
 
   // The two ways that threads take; either says whether all was done twice.

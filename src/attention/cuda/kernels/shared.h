@@ -152,7 +152,7 @@ constexpr int latent_shared_bytes(int dim_qk) {
       .add<float>(4 * kLatentRows)
       .add<int>(8)
       .add<Source<false>>(kLatentKeys)
-      .add<unsigned long long>(1 + 2 * kLatentStages)
+      .add<unsigned long long>(1 + 4 * kLatentStages)
       .add<unsigned char>(2 * dim_qk * (kLatentRows + kLatentStages * kLatentKeys), 1024)
       .total();
 }

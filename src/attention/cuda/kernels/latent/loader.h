@@ -18,7 +18,10 @@ class Loader {
 
  public:
   WEFT_INLINE Loader(const mma::Rows<Shape>& rows, mma::Thread<Shape>& thread)
-      : rows_(rows), thread_(thread), walk_(Shape::shared().stages) {}
+      : rows_(rows),
+        thread_(thread),
+        first_columns_(Shape::shared().first_columns),
+        other_columns_(Shape::shared().other_columns) {}
 
   // All tiles of the item, one after another. The next one's pages are looked up while this one is copied.
   WEFT_INLINE void load() {
@@ -30,20 +33,30 @@ class Loader {
       thread_.forget();
       locate(next);
       if (tile + 1 < num_tiles) next = look_up(tile + 1);
-      walk_.wait_for_room();
+      const typename Shape::Rows to = Shape::rows_of(first_columns_.stage());
+      first_columns_.wait_for_room();
       ptx::warp_sync();  // it is said where the warp's rows lie
-      const typename Shape::Rows to = Shape::rows_of(walk_.stage());
-      copy<0, Shape::kDimVo>(to, [](const auto& source) { return source.k; });
+      copy<0, Shape::kOwnVo>(to, [](const auto& source) { return source.k; });
+      tell(first_columns_, Shape::shared().first_columns);
+      other_columns_.wait_for_room();
+      copy<Shape::kOwnVo, Shape::kDimVo>(to, [](const auto& s) { return s.k + Shape::kOwnVo * kElementBytes; });
       copy<Shape::kDimVo, Shape::kDimQk>(to, [](const auto& source) { return source.v; });
-      u64* const full = &Shape::shared().stages.full[walk_.stage()];
-      ptx::cp_async_arrive(full);
-      ptx::warp_sync();
-      if (thread_.lane == 0) ptx::mbarrier_arrive(full);
-      walk_.advance();
+      tell(other_columns_, Shape::shared().other_columns);
     }
   }
 
  private:
+  using Walk = tile::StageWalk<Shape::kStages>;
+  static constexpr int kElementBytes = sizeof(typename S::Cache);
+
+  // What this warp has begun to copy is there once the stage is filled.
+  WEFT_INLINE void tell(Walk& walk, tile::StageBarriers<Shape::kStages>& barriers) const {
+    u64* const full = &barriers.full[walk.stage()];
+    ptx::cp_async_arrive(full);
+    ptx::warp_sync();
+    if (thread_.lane == 0) ptx::mbarrier_arrive(full);
+    walk.advance();
+  }
   // That of a lane: lane i has the i-th of the warp's rows.
   struct Token {
     int token, page;
@@ -59,8 +72,8 @@ class Loader {
     Source<false>& source = Shape::shared().sources[0][first_row() + thread_.lane % kOfWarp];
     if (thread_.lane >= kOfWarp) return;
     source.k = tokens.row(call.k, at.page, at.token, 0);
-    source.v = call.rope_dim > 0 ? tokens.row(call.rope, at.page, at.token, 0)
-                                 : source.k + Shape::kDimVo * sizeof(typename S::Cache);
+    source.v =
+        call.rope_dim > 0 ? tokens.row(call.rope, at.page, at.token, 0) : source.k + Shape::kDimVo * kElementBytes;
   }
   // Elements [kBegin, kEnd) of the warp's rows, which follow each other from `from(source)` on.
   template <int kBegin, int kEnd, class From>
@@ -87,7 +100,7 @@ class Loader {
 
   const mma::Rows<Shape>& rows_;
   mma::Thread<Shape>& thread_;
-  tile::StageWalk<Shape::kStages> walk_;
+  Walk first_columns_, other_columns_;
 };
 
 }  // namespace latent

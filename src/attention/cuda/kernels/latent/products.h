@@ -39,12 +39,12 @@ class Products {
     WEFT_NO_UNROLL
     for (int tile = 0; tile < num_tiles; ++tile) {
       thread_.forget();
-      wait_for_rows(tile);
       if (tile % 2 == group)
         multiply_own(tile);
       else
         multiply_others(tile);
-      at(tile).release();
+      first_columns(tile).release();
+      other_columns(tile).release();
     }
     first_ += static_cast<u32>(num_tiles);
   }
@@ -63,6 +63,7 @@ class Products {
     ptx::wgmma_wait<0>(outputs(), p_);
   }
   WEFT_INLINE void multiply_others(int tile) {
+    wait(thread_.group() == 0 ? first_columns(tile) : other_columns(tile));
     ptx::named_sync(kProbabilitiesAreThere + tile % 2, Shape::kProductThreads);
     if (leaves_out_) leave_out(tile);
     follow(tile);
@@ -70,25 +71,37 @@ class Products {
     ptx::wgmma_wait<0>(outputs());
   }
 
-  WEFT_INLINE tile::StageWalk<Shape::kStages> at(int tile) const {
-    return tile::StageWalk<Shape::kStages>(Shape::shared().stages, first_ + static_cast<u32>(tile));
+  using Walk = tile::StageWalk<Shape::kStages>;
+  WEFT_INLINE Walk first_columns(int tile) const {
+    return Walk(Shape::shared().first_columns, first_ + static_cast<u32>(tile));
   }
-  WEFT_INLINE void wait_for_rows(int tile) const {
-    at(tile).wait();
+  WEFT_INLINE Walk other_columns(int tile) const {
+    return Walk(Shape::shared().other_columns, first_ + static_cast<u32>(tile));
+  }
+  WEFT_INLINE int stage_of(int tile) const { return first_columns(tile).stage(); }
+  WEFT_INLINE static void wait(const Walk& columns) {
+    columns.wait();
     ptx::fence_async_shared();  // lanes copied them
   }
 
+  // The first columns while others are still on their way.
   WEFT_INLINE void multiply_keys(int tile) {
-    const auto keys = Shape::rows_of(at(tile).stage());
+    const auto keys = Shape::rows_of(stage_of(tile));
+    wait(first_columns(tile));
     ptx::wgmma_fence(s_);
     WEFT_UNROLL
-    for (int k = 0; k < Shape::kDimQk; k += 16)
+    for (int k = 0; k < Shape::kDimQk; k += 16) {
+      if (k == Shape::kOwnVo) {
+        wait(other_columns(tile));
+        ptx::wgmma_fence();
+      }
       tile::multiply_async<T>(s_, Shape::queries().rows(0, k), keys.rows(0, k), k > 0);
+    }
     ptx::wgmma_commit();
   }
   // By probabilities of its own in registers, or of the other in shared memory.
   WEFT_INLINE void multiply_values(int tile) {
-    const auto values = Shape::rows_of(at(tile).stage());
+    const auto values = Shape::rows_of(stage_of(tile));
     ptx::wgmma_fence(outputs(), p_);
     WEFT_UNROLL
     for (int k = 0; k < kKeys; k += 16)
@@ -96,7 +109,7 @@ class Products {
     ptx::wgmma_commit();
   }
   WEFT_INLINE void multiply_values_by_others(int tile) {
-    const int stage = at(tile).stage();
+    const int stage = stage_of(tile);
     const auto values = Shape::rows_of(stage);
     const auto p = Shape::probabilities_of(stage);
     ptx::wgmma_fence(outputs());
@@ -108,7 +121,7 @@ class Products {
 
   // To the other warpgroup: what it multiplies, and what that is relative to.
   WEFT_INLINE void publish(int tile) const {
-    const auto to = Shape::probabilities_of(at(tile).stage());
+    const auto to = Shape::probabilities_of(stage_of(tile));
     WEFT_UNROLL
     for (int k = 0; k < kKeys / 16; ++k) WEFT_UNROLL
     for (int e = 0; e < 4; ++e)
@@ -148,7 +161,7 @@ class Products {
 
   // Zeros in the place of values that are not finite, in this warpgroup's half of a tile whose keys were multiplied.
   WEFT_INLINE void leave_out(int tile) const {
-    const auto values = Shape::rows_of(at(tile).stage());
+    const auto values = Shape::rows_of(stage_of(tile));
     constexpr int kColumns = Shape::kOwnVo;
     WEFT_NO_UNROLL
     for (int i = thread_.of_tile(); i < kKeys * kColumns; i += Shape::kLogitThreads) {

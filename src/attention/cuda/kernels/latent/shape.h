@@ -51,7 +51,8 @@ struct Shape {
     int not_finite[8];
     Source<false> sources[kRing][kKeys];  // where a token's latent row lies, and the rest of its key
     u64 queries_are_there;
-    tile::StageBarriers<kStages> stages;
+    // Of the first half of a row's values, with which scores begin, and of the rest.
+    tile::StageBarriers<kStages> first_columns, other_columns;
     alignas(1024) u8 tiles[Queries::bytes() + kStages * Rows::bytes()];
   };
   static_assert(sizeof(Shared) == latent_shared_bytes(kDimQk));
