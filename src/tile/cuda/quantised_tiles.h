@@ -17,6 +17,7 @@
 // A multiprocessor of an H100 gets 15 bytes a cycle, in which it issues 4 instructions: these are 2.3 of them at most.
 #pragma once
 
+#include "tile/cuda/few_bits.h"
 #include "tile/cuda/matvec.h"
 #include "tile/cuda/ptx/cvt.h"
 #include "tile/cuda/ptx/math.h"
@@ -24,37 +25,6 @@
 namespace weft::tile {
 
 #if WEFT_SM >= 80
-// A lane's 8 integers of a fragment become the four registers of a product: register i has its lower number in the low
-// half.
-
-// Integers of 4 bits less kOffset, in one word: number i of the low halves at bit 4 i, of the high halves 16 above. As
-// the lowest bits of a bf16 number from 128 on they count in ones.
-template <int kOffset>
-struct Nibbles {
-  static constexpr int kWords = 1;
-  WEFT_INLINE static void unpack(const u32* words, u32 (&a)[4]) {
-    static_assert(kOffset >= 0 && kOffset <= 15);
-    constexpr u32 kOne = 0x3f803f80u, kBack = (0xc300u + kOffset) * 0x10001u;  // -(128 + kOffset)
-    WEFT_UNROLL
-    for (int i = 0; i < 4; ++i)
-      a[i] = ptx::multiply_add_bf16x2(ptx::and_or(words[0] >> 4 * i, 0x000f000fu, 0x43004300u), kOne, kBack);
-  }
-};
-// Two's complement of 8 bits, in two words: registers 2 w and 2 w + 1 have bytes 0 and 2, and 1 and 3, of word w. The
-// lowest 7 bits and the highest one become two bf16 numbers from 128 on; their difference is the integer.
-struct Int8s {
-  static constexpr int kWords = 2;
-  WEFT_INLINE static void unpack(const u32* words, u32 (&a)[4]) {
-    constexpr u32 kMinusOne = 0xbf80bf80u;
-    WEFT_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const u32 bytes = words[i / 2] >> 8 * (i % 2);
-      a[i] = ptx::multiply_add_bf16x2(ptx::and_or(bytes, 0x00800080u, 0x43004300u), kMinusOne,
-                                      ptx::and_or(bytes, 0x007f007fu, 0x43004300u));
-    }
-  }
-};
-
 template <int words>
 struct alignas(4 * words) Words {
   u32 word[words];

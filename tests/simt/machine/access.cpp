@@ -159,20 +159,22 @@ void Machine::check_order(const char* p, size_t bytes, Access access, Proxy prox
   }
 }
 
-void Machine::copy_async(void* shared, const void* global, int bytes, const void* pc) {
+void Machine::copy_async(void* shared, const void* global, int size, int bytes, const void* pc) {
   auto* to = static_cast<char*>(shared);
   const auto* from = static_cast<const char*>(global);
-  require_aligned(to, 16, "copies to", pc);
-  require_aligned(from, 16, "copies from", pc);
-  if (bytes < 0 || bytes > 16) fault(fmt::format("copies {} bytes by cp.async; allowed are 0 to 16", bytes), pc);
-  require_own_shared(to, 16, "copies to", pc);
+  const auto all = static_cast<size_t>(size);
+  require_aligned(to, all, "copies to", pc);
+  require_aligned(from, all, "copies from", pc);
+  if (bytes < 0 || bytes > size)
+    fault(fmt::format("copies {} bytes by cp.async; allowed are 0 to {}", bytes, size), pc);
+  require_own_shared(to, all, "copies to", pc);
   if (bytes > 0 && shared_.contains(from))
-    fault(fmt::format("copies from {}: not global memory", place_of(from, 16)), pc);
+    fault(fmt::format("copies from {}: not global memory", place_of(from, all)), pc);
   access(from, static_cast<size_t>(bytes), Access::read, pc);
-  access(to, 16, Access::write, pc);
-  std::memset(to, 0xff, 16);
-  for (int i = 0; i < 16; ++i) shared_[to + i].flight = Flight::cp_async;
-  current_->open.push_back({to, from, bytes, pc});
+  access(to, all, Access::write, pc);
+  std::memset(to, 0xff, all);
+  for (int i = 0; i < size; ++i) shared_[to + i].flight = Flight::cp_async;
+  current_->open.push_back({to, from, size, bytes, pc});
 }
 
 void Machine::commit_copies() {
@@ -181,10 +183,10 @@ void Machine::commit_copies() {
 }
 
 void Machine::land(const Copy& copy, const void* pc) {
-  for (int i = 0; i < 16; ++i) shared_[copy.shared + i].flight = Flight::none;
+  for (int i = 0; i < copy.size; ++i) shared_[copy.shared + i].flight = Flight::none;
   access(copy.global, static_cast<size_t>(copy.bytes), Access::read, copy.pc);
-  access(copy.shared, 16, Access::write, pc);
-  std::memset(copy.shared, 0, 16);
+  access(copy.shared, static_cast<size_t>(copy.size), Access::write, pc);
+  std::memset(copy.shared, 0, static_cast<size_t>(copy.size));
   std::memcpy(copy.shared, copy.global, static_cast<size_t>(copy.bytes));
 }
 

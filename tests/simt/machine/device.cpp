@@ -148,8 +148,9 @@ void wgmma_wait(int pending, const Registers* named, unsigned long count) {
 }
 
 void cp_async_16(void* shared, const void* global, int bytes) {
-  machine().copy_async(shared, global, bytes, WEFT_CALLER);
+  machine().copy_async(shared, global, 16, bytes, WEFT_CALLER);
 }
+void cp_async_4(void* shared, const void* global) { machine().copy_async(shared, global, 4, 4, WEFT_CALLER); }
 void cp_async_commit() { machine().commit_copies(); }
 void cp_async_wait(int pending) { machine().wait_copies(static_cast<size_t>(pending), WEFT_CALLER); }
 void cp_async_arrive(const unsigned long long* barrier) { machine().arrive_behind_copies(barrier, WEFT_CALLER); }

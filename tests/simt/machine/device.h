@@ -53,6 +53,7 @@ struct Registers {
 void wgmma_wait(int pending, const Registers* named, unsigned long count);
 
 void cp_async_16(void* shared, const void* global, int bytes);
+void cp_async_4(void* shared, const void* global);
 void cp_async_commit();
 void cp_async_wait(int pending);
 void cp_async_arrive(const unsigned long long* barrier);

@@ -132,9 +132,9 @@ void Machine::arrive_behind_copies(const void* address, const void* pc) {
   for (const auto& group : current_->groups)
     for (const Copy& copy : group) {
       all.pc = copy.pc;
-      const auto bytes = static_cast<size_t>(copy.bytes);
+      const auto bytes = static_cast<size_t>(copy.bytes), size = static_cast<size_t>(copy.size);
       if (bytes > 0) all.pieces.push_back({copy.shared, copy.global, bytes});
-      if (bytes < 16) all.pieces.push_back({copy.shared + bytes, nullptr, 16 - bytes});
+      if (bytes < size) all.pieces.push_back({copy.shared + bytes, nullptr, size - bytes});
     }
   current_->open.clear();
   current_->groups.clear();

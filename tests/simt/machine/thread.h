@@ -25,7 +25,7 @@ namespace weft::simt {
 struct Copy {
   char* shared;
   const char* global;
-  int bytes;  // that are read; the rest of 16 becomes zero
+  int size, bytes;  // that are written, of which so many are read; the rest becomes zero
   const void* pc;
 };
 
@@ -136,7 +136,7 @@ class Machine {
   void collective(const char* name, void* operands, void (*combine)(void* const* lanes), bool orders, const void* pc);
   void change_registers(int registers, bool more, const void* pc);
 
-  void copy_async(void* shared, const void* global, int bytes, const void* pc);
+  void copy_async(void* shared, const void* global, int size, int bytes, const void* pc);
   void commit_copies();
   void wait_copies(size_t pending, const void* pc);
 

@@ -37,6 +37,16 @@ WEFT_INLINE void cp_async_16(SharedPlace shared, const void* global, int bytes =
 WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
   cp_async_16(shared_address(shared), global, bytes);
 }
+// A float.
+WEFT_INLINE void cp_async_4(float* shared, const void* global) {
+#if WEFT_SM >= 80
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)),
+               "l"(__cvta_generic_to_global(global))
+               : "memory");
+#else
+  *shared = *static_cast<const float*>(global);
+#endif
+}
 WEFT_INLINE void cp_async_commit() {
 #if WEFT_SM >= 80
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -20,8 +20,20 @@ WEFT_INLINE u32 and_or(u32 x, u32 mask, u32 bits) {
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
   return y;
 }
+// x & mask ^ bits.
+WEFT_INLINE u32 and_xor(u32 x, u32 mask, u32 bits) {
+  u32 y;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
+  return y;
+}
+// a * b + c in two pairs of fp16 numbers, each rounded once; subnormal numbers are kept.
+WEFT_INLINE u32 multiply_add_fp16x2(u32 a, u32 b, u32 c) {
+  u32 y;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
+  return y;
+}
 #if WEFT_SM >= 80
-// a * b + c in two pairs of bf16 numbers, each rounded once; NaN becomes 0x7fff.
+// a * b + c in two pairs of bf16 numbers, each rounded once; subnormal numbers are kept, NaN becomes 0x7fff.
 WEFT_INLINE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {
   u32 y;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));

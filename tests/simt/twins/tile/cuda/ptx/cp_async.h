@@ -8,6 +8,7 @@ namespace weft::ptx {
 WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
   simt::cp_async_16(shared, global, bytes);
 }
+WEFT_INLINE void cp_async_4(float* shared, const void* global) { simt::cp_async_4(shared, global); }
 WEFT_INLINE void cp_async_commit() { simt::cp_async_commit(); }
 template <int pending>
 WEFT_INLINE void cp_async_wait() {
@@ -25,6 +26,7 @@ WEFT_INLINE void cp_async_16(void* shared, const void* global, int bytes = 16) {
   }
   *static_cast<Chunk*>(shared) = value;
 }
+WEFT_INLINE void cp_async_4(float* shared, const void* global) { *shared = *static_cast<const float*>(global); }
 WEFT_INLINE void cp_async_commit() {}
 template <int pending>
 WEFT_INLINE void cp_async_wait() {}

@@ -10,18 +10,36 @@ WEFT_INLINE int count_bits(u32 x) { return __builtin_popcount(x); }
 WEFT_INLINE float product(float a, float b) { return a * b; }
 WEFT_INLINE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 WEFT_INLINE u32 and_or(u32 x, u32 mask, u32 bits) { return (x & mask) | bits; }
+// To fp32, so that rounding that to fewer bits rounds once.
+WEFT_INLINE float rounded_to_odd(double exact) {
+  const float near = static_cast<float>(exact);
+  u32 bits = to_bits(near);
+  if (static_cast<double>(near) != exact && near != 0.f && (bits & 1) == 0)
+    bits += (near < exact) == (near > 0.f) ? 1 : -1;
+  return from_bits(bits);
+}
+WEFT_INLINE u32 and_xor(u32 x, u32 mask, u32 bits) { return (x & mask) ^ bits; }
+WEFT_INLINE u32 multiply_add_fp16x2(u32 a, u32 b, u32 c) {
+  // Exact in double: products have 22 bits, and exponents lie within 2^-48 and 2^32.
+  const auto element = [](u32 pair, int half) {
+    return static_cast<double>(simt::from_fp16(static_cast<u16>(pair >> 16 * half)));
+  };
+  u32 y = 0;
+  for (int half = 0; half < 2; ++half) {
+    const double exact = element(a, half) * element(b, half) + element(c, half);
+    y |= static_cast<u32>(simt::to_fp16(rounded_to_odd(exact))) << 16 * half;
+  }
+  return y;
+}
 #if WEFT_SM >= 80
 WEFT_INLINE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {
   const auto element = [](u32 pair, int half) { return from_bits(half == 0 ? pair << 16 : pair & 0xffff0000u); };
   u32 y = 0;
   for (int half = 0; half < 2; ++half) {
-    // Exact in double but for a last bit; rounded to fp32 to odd, so that rounding that to bf16 rounds once.
     const double exact = static_cast<double>(element(a, half)) * static_cast<double>(element(b, half)) +
                          static_cast<double>(element(c, half));
-    const float near = static_cast<float>(exact);
-    u32 bits = to_bits(near);
-    if (static_cast<double>(near) != exact && near != 0.f && (bits & 1) == 0)
-      bits += (near < exact) == (near > 0.f) ? 1 : -1;
+    const float near = rounded_to_odd(exact);  // exact but for a last bit
+    const u32 bits = to_bits(near);
     const u32 rounded = near != near ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
     y |= (rounded & 0xffffu) << 16 * half;
   }
