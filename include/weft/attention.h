@@ -144,8 +144,8 @@ Variant custom_mask_packed();  // the same with Mask::custom_packed
 
 // How a card's kernels bring keys and values to shared memory.
 //   elements  one by one, converted on the way: any type, dim and stride; products in fp32
-//   cp_async  16 bytes at a time, some tiles ahead: fp16 and bf16 beside queries of that type, whose rows and strides
-//             are multiples of 16 bytes
+//   cp_async  16 bytes at a time, some tiles ahead: fp16 and bf16 beside queries of that type, and fp8, int8 and int4
+//             beside either, which stay packed until a product takes them; strides are multiples of 16 bytes
 enum class Loader : uint8_t { elements, cp_async };
 std::string_view to_string(Loader loader);
 
@@ -154,9 +154,10 @@ struct AttentionSpec {
   DType q_dtype = DType::fp32;   // fp32, fp16, bf16
   DType kv_dtype = DType::fp32;  // fp32, fp16, bf16, fp8_e4m3, fp8_e5m2, int8, int4 (two a byte along dim, low first)
   DType o_dtype = DType::fp32;   // fp32, fp16, bf16
-  // What q . k and p . v are multiplied in: fp32; bf16 or fp16 where q and KV are that and the machine has the product;
-  // int8 where KV is int8 or int4 and the machine has that dot product (AVX-512 with VNNI): queries and probabilities
-  // are rounded to 16 bits, two bytes. Default: the fastest on this machine.
+  // What q . k and p . v are multiplied in: fp32; bf16 or fp16 where q and KV are that and the machine has the product,
+  // on cards also where q is that and KV is fp8, int8 or int4, which becomes it exactly; int8 where KV is int8 or int4
+  // and the machine has that dot product (AVX-512 with VNNI): queries and probabilities are rounded to 16 bits, two
+  // bytes. Default: the fastest on this machine.
   std::optional<DType> compute = {};
   int head_dim_qk = 64;  // 8 to 576 in steps of 8
   int head_dim_vo = 64;

@@ -170,13 +170,14 @@ void validate(const AttentionSpec& spec) {
   check_kv_type(spec);
   check_float_type("o_dtype", spec.o_dtype);
   if (spec.compute) {
-    const bool halves = spec.compute == DType::bf16 || spec.compute == DType::fp16;
-    check(spec.compute == DType::fp32 || (halves && spec.q_dtype == spec.compute && spec.kv_dtype == spec.compute) ||
-              (spec.compute == DType::int8 && is_integer(spec.kv_dtype)),
-          ErrorCode::invalid_argument,
-          "compute = {} with q {} and KV {}: allowed are fp32, bf16 or fp16 where both are that, and int8 where KV is "
-          "int8 or int4",
-          to_string(*spec.compute), to_string(spec.q_dtype), to_string(spec.kv_dtype));
+    const bool halves = (spec.compute == DType::bf16 || spec.compute == DType::fp16) && spec.q_dtype == spec.compute;
+    check(
+        spec.compute == DType::fp32 || (halves && (spec.kv_dtype == spec.compute || bits_of(spec.kv_dtype) < 16)) ||
+            (spec.compute == DType::int8 && is_integer(spec.kv_dtype)),
+        ErrorCode::invalid_argument,
+        "compute = {} with q {} and KV {}: allowed are fp32, bf16 or fp16 where q is that and KV is that or has fewer "
+        "bits, and int8 where KV is int8 or int4",
+        to_string(*spec.compute), to_string(spec.q_dtype), to_string(spec.kv_dtype));
   }
   check_dim("head_dim_qk", spec.head_dim_qk);
   check_dim("head_dim_vo", spec.head_dim_vo);

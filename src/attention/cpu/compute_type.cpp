@@ -10,6 +10,10 @@ DType compute_type(const AttentionSpec& spec, Isa isa) {
         "compute = bf16: required avx512_bf16, supported {}, missing the dot product of bf16; leave compute out, or "
         "choose fp32",
         to_string(isa));
+  check(spec.compute != DType::bf16 || spec.kv_dtype == DType::bf16, ErrorCode::unsupported,
+        "compute = bf16: required products in bf16 of KV {}, supported {} of KV bf16, missing its conversion; leave "
+        "compute out, or choose fp32",
+        to_string(spec.kv_dtype), to_string(isa));
   check(spec.compute != DType::fp16, ErrorCode::unsupported,
         "compute = fp16: required products in fp16, supported {}, missing them; leave compute out, or choose fp32",
         to_string(isa));

@@ -16,6 +16,8 @@ int products_bytes(const AttentionSpec& spec, int rows, int keys, int stages, bo
                                 .rows = rows,
                                 .keys = keys,
                                 .stages = stages,
+                                .kv_bits = static_cast<int>(bits_of(spec.kv_dtype)),
+                                .scales = spec.kv_scales >= KvScales::token ? (stages + 1) * keys : 1,
                                 .is_block_sparse = spec.kv_form == KvForm::block_sparse,
                                 .by_warpgroup = by_warpgroup});
 }
@@ -65,13 +67,21 @@ class MmaFamily : public Family {
     const DType type = spec.q_dtype;
     if (type != DType::fp16 && (type != DType::bf16 || !architecture.has_bf16_products))
       return {{}, fmt::format("{} has no products in {}", architecture.name, to_string(type))};
-    if (spec.kv_dtype != type) return {{}, "keys and values are stored in another type than queries"};
+    const bool few_bits = bits_of(spec.kv_dtype) < 16;
+    if (spec.kv_dtype != type && !few_bits)
+      return {{}, "keys and values are stored in another type of 16 bits or more than queries"};
+    if (type == DType::fp16 && spec.kv_scales >= KvScales::token)
+      return {{}, "probabilities times scales of tokens may be too small for fp16"};
     if (type == DType::fp16 && !spec.variant.use_softmax)
       return {{}, "probabilities without softmax may be too large for fp16"};
     if (spec.kv_form == KvForm::latent) return {{}, "KV is latent"};
     // A lane keeps an eighth of 16 outputs in registers.
     if (spec.head_dim_vo > 256 || spec.head_dim_qk > 256) return {{}, "head dims are above 256"};
     if (names_hook(spec.variant, {"value_transform"})) return {{}, "the variant has a value_transform"};
+    if (few_bits && names_hook(spec.variant, {"key_transform"}))
+      return {{},
+              fmt::format("the variant has a key_transform, and KV stays {} until it is multiplied",
+                          to_string(spec.kv_dtype))};
     if (!fits(spec, kSmall, 2, architecture.most_shared_of_cta))
       return {{}, fmt::format("two stages of keys and values do not fit shared memory of {}", architecture.name)};
     return {type, {}};
@@ -95,6 +105,8 @@ class MmaFamily : public Family {
                              .default_workers = kernels.front().resident_ctas};
     traits.classes = {small};
     const MmaTiles tiles = mma_tiles(spec, architecture);
+    // By instructions: 1,150 of 8 bits, 700 of 4 become numbers beside 1,915 of a tile of 16 bits.
+    const double of_conversion = bits_of(spec.kv_dtype) == 8 ? 1.6 : bits_of(spec.kv_dtype) == 4 ? 1.37 : 1;
     const auto add = [&](TileKind kind, int rows) {
       TileClass tile_class = small;
       tile_class.kind = kind;
@@ -102,7 +114,7 @@ class MmaFamily : public Family {
       // Of many rows the products bind, and what lies before and behind them is not hidden: measured on an H100. A tile
       // takes as long however few of its rows are there: all are multiplied.
       tile_class.item = 8000 + small.row * rows;
-      tile_class.token = dims * (0.06 + rows / 600.);
+      tile_class.token = dims * (0.06 + rows / 600.) * of_conversion;
       tile_class.row = tile_class.row_token = 0;
       tile_class.default_workers = kernels.back().resident_ctas;
       traits.classes.push_back(tile_class);
@@ -129,11 +141,13 @@ MmaTiles mma_tiles(const AttentionSpec& spec, const Architecture& architecture) 
                  .stages_of_small = 2,
                  .stages = 2,
                  .most_rows = kSmall};
-  // A tile costs a warp some time whatever it has: of short rows it has more, so that memory is what binds.
-  const bool is_short = spec.head_dim_qk <= 64 && spec.head_dim_vo <= 64;
+  // A tile costs a warp some time whatever it has: of short rows it has more, so that memory is what binds. Where numbers
+  // are converted that is worth a stage: two of so many keys are 64 KB.
+  const bool is_short = std::max(spec.head_dim_qk, spec.head_dim_vo) * bits_of(spec.kv_dtype) / 8 <= 128;
   AttentionSpec paged = spec;  // every form has the same tiles: the same keys make the same bits in each
   paged.kv_form = KvForm::paged;
-  if (is_short && fits(paged, kSmall, 3, half, 2 * kKeys)) tiles.keys_of_small = 2 * kKeys;
+  if (is_short && fits(paged, kSmall, bits_of(spec.kv_dtype) < 16 ? 2 : 3, half, 2 * kKeys))
+    tiles.keys_of_small = 2 * kKeys;
   for (const int stages : {3, 4})
     if (fits(spec, kSmall, stages, half, tiles.keys_of_small)) tiles.stages_of_small = stages;
   for (const int rows : {64, 128})

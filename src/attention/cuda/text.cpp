@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "attention/cuda/kernels/args.h"
 #include "attention/cuda/kernels/even_args.h"
 #include "attention/cuda/kernels/locate_args.h"
@@ -63,6 +65,7 @@ struct Spec {{
   static constexpr int kPartners = {};
   static constexpr bool kLatent = {}, kBlockSparse = {}, kPaged = {};
   static constexpr Scaling kScaling = Scaling::{};
+  static constexpr int kScaleGroup = {};
 {}}};
 using Variant = Functors<::leaf::P, {}, {}>;
 using Path = {};
@@ -72,8 +75,8 @@ static_assert(Path::kSharedBytes <= {}, "the form gives the CTA too little");
       element_type(spec.q_dtype), element_type(spec.kv_dtype), element_type(spec.o_dtype), spec.head_dim_qk,
       spec.head_dim_vo, text.threads, slots, spec.page_size, form.ctas_of_worker, spec.kv_form == KvForm::latent,
       spec.kv_form == KvForm::block_sparse, spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded,
-      scaling(spec.kv_scales), form.constants, variant_class(parts, "::leaf"), mask_class(parts, "::leaf"), form.type,
-      text.shared_bytes);
+      scaling(spec.kv_scales), std::max(spec.kv_scale_group, 1), form.constants, variant_class(parts, "::leaf"),
+      mask_class(parts, "::leaf"), form.type, text.shared_bytes);
   text.instances += fmt::format(
       "WEFT_KERNEL({}, 1) void weft_attend(WEFT_PARAM weft::attention::cuda::Args<{}> args) {{\n"
       "  using namespace weft::attention::cuda;\n  attend<Spec, Variant, Path>(args);\n}}\n",

@@ -34,11 +34,12 @@ DType compute_type(const AttentionSpec& spec, const Architecture& architecture) 
         "{}; leave compute out, or choose fp32",
         name, name, to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo,
         architecture.name, products ? fmt::format("fp32 and {}", to_string(*products)) : "fp32", name);
-  check(spec.loader != Loader::cp_async || compute != DType::fp32, ErrorCode::unsupported,
-        "loader = cp_async: required products of q {} and KV {} with head dims {} and {} as they are stored, supported "
-        "on {} for {} up to 256 dims, missing here; leave loader out, or choose elements",
-        to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo, architecture.name,
-        architecture.has_bf16_products ? "fp16 and bf16" : "fp16");
+  check(
+      spec.loader != Loader::cp_async || compute != DType::fp32, ErrorCode::unsupported,
+      "loader = cp_async: required products of q {} and KV {} with head dims {} and {}, supported on {} for {} beside "
+      "KV of that type or of fewer bits, up to 256 dims, missing here; leave loader out, or choose elements",
+      to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo, architecture.name,
+      architecture.has_bf16_products ? "fp16 and bf16" : "fp16");
   return compute;
 }
 

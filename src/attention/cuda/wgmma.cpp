@@ -35,6 +35,10 @@ class WgmmaFamily : public Family {
       return {{}, fmt::format("{} has no products of warpgroups", architecture.name)};
     Ability ability = mma_family().ability(spec, architecture);
     if (!ability.type) return ability;
+    if (spec.kv_dtype != *ability.type)
+      return {{},
+              fmt::format("KV is {}, and products of warpgroups take it from shared memory in {}",
+                          to_string(spec.kv_dtype), to_string(*ability.type))};
     if (mma_tiles(spec, architecture).most_rows < 64)
       return {
           {},

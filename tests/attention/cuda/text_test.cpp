@@ -60,6 +60,12 @@ struct Row {
 AttentionSpec halves(DType type, int dim, Mask mask = Mask::none) {
   return {.q_dtype = type, .kv_dtype = type, .o_dtype = type, .head_dim_qk = dim, .head_dim_vo = dim, .mask = mask};
 }
+AttentionSpec few_bits(DType type, KvScales scales, int dim = 128) {
+  AttentionSpec spec = halves(DType::bf16, dim);
+  spec.kv_dtype = type;
+  spec.kv_scales = scales;
+  return spec;
+}
 AttentionSpec soft_capped(AttentionSpec spec) {
   spec.variant = variants::logits_soft_cap();
   return spec;
@@ -89,6 +95,12 @@ const Row kRows[] = {
     {"bf16 hd160 all tiles", halves(DType::bf16, 160), {"sm_90a"}, "all_tiles"},
     {"bf16 hd192 all tiles", halves(DType::bf16, 192), {"sm_90a"}, "all_tiles"},
     {"fp16 hd64 all tiles", halves(DType::fp16, 64, Mask::custom), {"sm_75", "sm_90a"}, "all_tiles"},
+    {"fp8 hd128 small tiles", few_bits(DType::fp8_e4m3, KvScales::none), {"sm_90a"}, "small_tiles"},
+    {"int8 hd128 small tiles", few_bits(DType::int8, KvScales::token), {"sm_90a"}, "small_tiles"},
+    {"int4 hd128 small tiles", few_bits(DType::int4, KvScales::token), {"sm_90a"}, "small_tiles"},
+    {"fp8 hd128 all tiles", few_bits(DType::fp8_e4m3, KvScales::token), {"sm_90a"}, "all_tiles"},
+    {"int8 hd128 all tiles", few_bits(DType::int8, KvScales::head), {"sm_80"}, "all_tiles"},
+    {"int4 hd256 all tiles", few_bits(DType::int4, KvScales::token, 256), {"sm_90a"}, "all_tiles"},
     {"bf16 hd64 warpgroup tiles", halves(DType::bf16, 64), {"sm_90a"}, "warpgroup_tiles"},
     {"bf16 hd128 warpgroup tiles", halves(DType::bf16, 128, Mask::causal), {"sm_90a"}, "warpgroup_tiles"},
     {"bf16 hd192 warpgroup tiles", halves(DType::bf16, 192), {"sm_90a"}, "warpgroup_tiles"},

@@ -243,20 +243,24 @@ std::pair<TensorView, int64_t> Problem::place_of(const TensorView& tensor, size_
   return {tensor.select(0, page), token % case_.page_size};
 }
 
-void Problem::put_first(const TensorView& tensor, size_t request, int token, double value) {
+void Problem::put_element(const TensorView& tensor, size_t request, int token, double value, int element) {
   const auto [view, at] = place_of(tensor, request, token);
-  if (case_.form == KvForm::latent) return put(view.data(), view.dtype(), offset(view, {at, 0}), value);
+  if (case_.form == KvForm::latent) return put(view.data(), view.dtype(), offset(view, {at, element}), value);
   const size_t heads = case_.layout == Layout::nhd ? 1 : 0;
   for (int64_t h = 0; h < view.shape(static_cast<int>(heads)); ++h)
-    put(view.data(), view.dtype(), heads == 1 ? offset(view, {at, h, 0}) : offset(view, {h, at, 0}), value);
+    put(view.data(), view.dtype(), heads == 1 ? offset(view, {at, h, element}) : offset(view, {h, at, element}), value);
 }
 
-void Problem::put_value(size_t request, int token, double value) {
-  put_first(case_.form == KvForm::latent ? cache_.k : cache_.v, request, token, value);
+void Problem::put_key(size_t request, int token, double value, int element) {
+  put_element(cache_.k, request, token, value, element);
+}
+
+void Problem::put_value(size_t request, int token, double value, int element) {
+  put_element(case_.form == KvForm::latent ? cache_.k : cache_.v, request, token, value, element);
 }
 
 void Problem::put_value_scale(size_t request, int token, double value) {
-  put_first(cache_.v_scale, request, token, value);
+  put_element(cache_.v_scale, request, token, value, 0);
 }
 
 std::vector<char> Problem::cache_bytes() const {

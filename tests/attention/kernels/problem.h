@@ -66,8 +66,9 @@ class Problem {
   bool sees(size_t request, int query, int token) const;
   // No row sees it.
   bool hidden(size_t request, int token) const;
-  // Puts a number, of narrow types a code, into the first element of a token's value, of every head.
-  void put_value(size_t request, int token, double value);
+  // Puts a number, of narrow types a code, into an element of a token's key or value, of every head.
+  void put_key(size_t request, int token, double value, int element = 0);
+  void put_value(size_t request, int token, double value, int element = 0);
   void put_value_scale(size_t request, int token, double value);
   // What the cache holds, as bytes, and back.
   std::vector<char> cache_bytes() const;
@@ -76,7 +77,7 @@ class Problem {
  private:
   // The token's place in a tensor of the cache: its page or request, and the index there.
   std::pair<TensorView, int64_t> place_of(const TensorView& tensor, size_t request, int token) const;
-  void put_first(const TensorView& tensor, size_t request, int token, double value);
+  void put_element(const TensorView& tensor, size_t request, int token, double value, int element);
   const char* lse_bytes() const { return reinterpret_cast<const char*>(lse_.data()); }
   size_t lse_bytes_size() const { return lse_.size() * sizeof(float); }
   void make_pages();

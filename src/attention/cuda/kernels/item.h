@@ -160,14 +160,15 @@ class Tokens : private TokensOfItem {
     }
     return 0;
   }
-  // Of a tensor whose tokens share no rows.
+  // Of a tensor in which so many tokens that follow each other share a row.
+  template <int kSharing = 1>
   WEFT_INLINE const char* row(const TokensView& view, int page, int t, int head) const {
     const char* const data = view.data + head * view.head_stride;
     if constexpr (S::kPaged) {
       const int slot = t - index_of_page(t) * page_size();
-      return data + page * view.page_stride + slot * view.token_stride;
+      return data + page * view.page_stride + slot / kSharing * view.token_stride;
     }
-    return data + first_page * view.page_stride + (first_slot + t) * view.token_stride;
+    return data + first_page * view.page_stride + (first_slot + t) / kSharing * view.token_stride;
   }
 
  private:

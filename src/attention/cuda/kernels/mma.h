@@ -71,7 +71,10 @@ class Attention {
     ptx::cta_sync();
     if (thread_.warp == 0) {
       rows_.find_visible(thread_, end);
-      if (thread_.lane == 0) Shape::shared().tokens = tokens;
+      if (thread_.lane == 0) {
+        Shape::shared().tokens = tokens;
+        Shape::shared().special_keys = 0;
+      }
     }
     ptx::cta_sync();
     if constexpr (Shape::kIsAlone) kv_tiles().prefetch_first(pages);
@@ -105,7 +108,7 @@ class Attention {
     WEFT_NO_UNROLL
     for (int tile = 0; tile < num_tiles; ++tile) {
       thread_.forget();
-      non_finite_.leave_out(thread_, tile % kStages);
+      non_finite_.look_at(thread_, tile);
       products_.multiply(rows_, thread_, tile, states_);
       share_copies();  // the next tile is there
       // Behind the last tile its own scores once more: what is under way may not depend on what is asked.
@@ -140,13 +143,19 @@ class Attention {
       Shape::publish();
       ptx::cta_sync();  // the tile is there, and the one before it was read
       kv_tiles().fetch(tile + kStages - 1);
-      if (tile == 1 - kStages) rows_.load_queries(thread_);  // they come nearer than the first keys
+      if (tile == 1 - kStages) {  // they come nearer than the first keys
+        rows_.load_queries(thread_);
+        HeadScales<Shape>::load(thread_, rows_.call, rows_.kv_head);
+      }
       ptx::cp_async_commit();
       if (tile < 0) continue;
       kv_tiles().locate(tile + kStages);
-      if (tile == 0) products_.keep_queries(thread_);
+      if (tile == 0) {
+        if constexpr (Shape::kFewBits) rows_.order_queries(thread_);
+        products_.keep_queries(thread_);
+      }
       if constexpr (Shape::H::key_transform) kv_tiles().transform_keys(tile);
-      non_finite_.leave_out(thread_, tile % kStages);
+      non_finite_.look_at(thread_, tile);
       products_.multiply(rows_, thread_, tile, states_);
     }
     thread_.forget();

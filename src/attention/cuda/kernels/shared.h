@@ -62,6 +62,11 @@ struct alignas(16) Source<true> {
   int pos;
 };
 
+// What a key's score and a value's probability are multiplied by.
+struct Scales {
+  float of_key, of_value;
+};
+
 // A token of the plain family's tile.
 struct PlainToken {
   const char *k, *v, *rope;
@@ -90,7 +95,9 @@ class MemberBytes {
 // A tile of rows and keys of a kernel.
 struct TileSizes {
   int dim_qk, dim_vo, threads, rows, keys;
-  int stages;  // from here on of products alone
+  int stages;   // from here on of products alone
+  int kv_bits;  // of a number of keys and values
+  int scales;   // of the tokens on their way, or one
   bool is_block_sparse, by_warpgroup;
 
   constexpr int most_dim() const { return dim_qk > dim_vo ? dim_qk : dim_vo; }
@@ -118,11 +125,16 @@ constexpr int plain_shared_bytes(const TileSizes& of) {
       .total();
 }
 
+// Products take keys and values 32 bytes at a time.
+constexpr int numbers_of_piece(int bits) { return 256 / bits; }
+
 // mma::Shape::Shared: four warps share the rows where these are 16, else each has its own.
 constexpr int products_shared_bytes(const TileSizes& of) {
   const int warps = of.threads / 32, sharing = of.rows == 16 ? warps : 1;
-  const int qk = (of.dim_qk + 15) / 16 * 16, vo = (of.dim_vo + 15) / 16 * 16;
-  const int tiles = 2 * (of.rows * qk + of.stages * of.keys * (qk + vo)), out = 4 * sharing * of.rows * (vo + 4);
+  const int piece = numbers_of_piece(of.kv_bits);
+  const int qk = (of.dim_qk + piece - 1) / piece * piece, vo = (of.dim_vo + piece - 1) / piece * piece;
+  const int tiles = 2 * of.rows * qk + of.stages * of.keys * (qk + vo) * of.kv_bits / 8;
+  const int out = 4 * sharing * of.rows * (vo + 4);
   const int sources = (of.stages + 1) * of.keys;
   MemberBytes bytes;
   add_scratch(bytes, of.threads, of.most_dim())
@@ -131,11 +143,13 @@ constexpr int products_shared_bytes(const TileSizes& of) {
       .add<WalkOfTiles>()
       .add<TokensOfItem>()
       .add<float>((1 + 2 * sharing) * of.rows)
-      .add<int>(warps);
+      .add<int>(warps)
+      .add<int>();
   if (of.is_block_sparse)
     bytes.add<Source<true>>(sources);
   else
     bytes.add<Source<false>>(sources);
+  bytes.add<Scales>(of.scales);
   return bytes.add<unsigned char>(tiles > out ? tiles : out, of.by_warpgroup ? 1024 : 128).total();
 }
 

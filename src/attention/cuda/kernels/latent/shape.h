@@ -12,7 +12,7 @@ namespace latent {
 
 // S: the spec as constants (cuda/text.cpp), F: Functors. What parts of mma/ ask of a shape is said as there.
 template <class S_, class F_>
-struct Shape {
+struct Shape : mma::KvNumbers<S_> {
   using S = S_;
   using F = F_;
   using H = typename F::OfVariant;

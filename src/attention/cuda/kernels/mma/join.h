@@ -29,10 +29,11 @@ class Join {
         }
       }
       if (r >= rows_.n) continue;
-      float* const to = own + r * kOutStride + thread_.column();
+      constexpr int kRun = Shape::kRun;
+      float* const to = own + r * kOutStride + kRun * (thread_.lane % 4);
       WEFT_UNROLL
-      for (int f = 0; f < Shape::kPadVo / 8; ++f) WEFT_UNROLL
-      for (int e = 0; e < 2; ++e) to[8 * f + e] = states.o[m][f][2 * half + e];
+      for (int run = 0; run < States<Shape>::kRuns; ++run) WEFT_UNROLL
+      for (int i = 0; i < kRun; ++i) to[4 * kRun * run + i] = states.output(m, half, run, i);
     }
     ptx::cta_sync();
     WEFT_NO_UNROLL
@@ -67,7 +68,8 @@ class Join {
         total += weight[w] * s.sum[w][r];
       }
     }
-    const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
+    const float of_value = HeadScales<Shape>::of_value();
+    const float factor = !F::kSoftmax ? of_value : total == 0.f ? 0.f : of_value / total;
     float* const of_lane = Shape::out() + r * kOutStride + thread_.lane;
     WEFT_UNROLL
     for (int i = 0; i < (Shape::kDimVo + 31) / 32; ++i) {

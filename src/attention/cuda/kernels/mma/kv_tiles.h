@@ -14,7 +14,8 @@ class KvTiles {
   using T = typename Shape::T;
   static constexpr int kThreads = Shape::kThreads, kStages = Shape::kStages, kKeys = Shape::kKeys;
   static constexpr int kDimQk = Shape::kDimQk, kDimVo = Shape::kDimVo;
-  static constexpr int kPadQk = Shape::kPadQk, kPadVo = Shape::kPadVo;
+  static constexpr int kKeyHalves = Shape::kKeyHalves, kValueHalves = Shape::kValueHalves;
+  static constexpr int kKeyBytes = kDimQk * Shape::kKvBits / 8, kValueBytes = kDimVo * Shape::kKvBits / 8;
 
  public:
   WEFT_INLINE KvTiles(const Rows<Shape>& rows, const Thread<Shape>& thread) : rows_(rows), thread_(thread) {}
@@ -38,8 +39,8 @@ class KvTiles {
       if (tile >= kStages - 1 || tile >= s.walk.num_tiles) continue;
       const int t = rows_.token_to_load(tile, at % kKeys);
       const int page = t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t);
-      prefetch(s.tokens.row(rows_.call.k, page, t, rows_.kv_head), kDimQk);
-      prefetch(s.tokens.row(rows_.call.v, page, t, rows_.kv_head), kDimVo);
+      prefetch(s.tokens.row(rows_.call.k, page, t, rows_.kv_head), kKeyBytes);
+      prefetch(s.tokens.row(rows_.call.v, page, t, rows_.kv_head), kValueBytes);
     }
   }
 
@@ -86,11 +87,10 @@ class KvTiles {
   }
 
  private:
-  WEFT_INLINE static void prefetch(const char* row, int elements) {
+  WEFT_INLINE static void prefetch(const char* row, int bytes) {
     constexpr int kComesAtLeast = 64;
     WEFT_UNROLL
-    for (int at = 0; at < elements * static_cast<int>(sizeof(typename S::Cache)); at += kComesAtLeast)
-      ptx::prefetch(row + at);
+    for (int at = 0; at < bytes; at += kComesAtLeast) ptx::prefetch(row + at);
   }
   WEFT_INLINE void locate(int tile, int key, int t, int page) const {
     auto& s = Shape::shared();
@@ -102,10 +102,18 @@ class KvTiles {
       source.bits = own < s.walk.end ? bits_of_token(rows_.call, rows_.item, own) : -1;
       source.pos = own < s.walk.end ? position_of(rows_.call, rows_.item, own) : -1;
     }
+    if constexpr (Shape::kTokenScales) {  // they land with the first tile that is fetched from here on
+      Scales& scales = token_scales<Shape>(tile)[key];
+      const auto of = [&](const TokensView& view) {
+        return s.tokens.template row<S::kScaleGroup>(view, page, t, rows_.kv_head);
+      };
+      ptx::cp_async_4(&scales.of_key, of(rows_.call.k_scale));
+      ptx::cp_async_4(&scales.of_value, of(rows_.call.v_scale));
+    }
   }
   WEFT_INLINE void copy(int tile) const {
-    using CopyKeys = RowCopy<kThreads, kPadQk, typename Shape::Keys>;
-    using CopyValues = RowCopy<kThreads, kPadVo, typename Shape::Values>;
+    using CopyKeys = RowCopy<kThreads, kKeyHalves, typename Shape::Keys>;
+    using CopyValues = RowCopy<kThreads, kValueHalves, typename Shape::Values>;
     const auto* const sources = Shape::shared().sources[tile % Shape::kRing];
     const auto keys = Shape::keys_of(tile % kStages);
     const auto values = Shape::values_of(tile % kStages);
@@ -117,12 +125,13 @@ class KvTiles {
       const auto& source = sources[of_keys.row(i)];
       const char* const k = source.k;
       const char* const v = source.v;
-      of_keys.template copy<kDimQk>(keys, i, k);
-      if constexpr (kPadQk == kPadVo) of_values.template copy<kDimVo>(values, i, v);
+      of_keys.template copy<kKeyBytes>(keys, i, k);
+      if constexpr (kKeyHalves == kValueHalves) of_values.template copy<kValueBytes>(values, i, v);
     }
-    if constexpr (kPadQk != kPadVo) WEFT_UNROLL
+    if constexpr (kKeyHalves != kValueHalves) WEFT_UNROLL
     for (int i = 0; i < CopyValues::template kCopies<kKeys>; ++i)
-      if (of_values.template has<kKeys>(i)) of_values.template copy<kDimVo>(values, i, sources[of_values.row(i)].v);
+      if (of_values.template has<kKeys>(i))
+        of_values.template copy<kValueBytes>(values, i, sources[of_values.row(i)].v);
   }
 
   const Rows<Shape>& rows_;

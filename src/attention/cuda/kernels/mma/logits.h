@@ -17,6 +17,7 @@ class Logits {
   WEFT_INLINE Logits(const Rows<Shape>& rows, const Thread<Shape>& thread, int tile)
       : rows_(rows),
         thread_(thread),
+        tile_(tile),
         sources_(Shape::shared().sources[tile % Shape::kRing]),
         at_(Shape::shared().walk.at(tile)),
         begin_(rows.item.first_pos + at_),
@@ -27,13 +28,12 @@ class Logits {
   WEFT_INLINE void make(int first, Scores& s, int fragment = 0) const {
     const bool all = keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
                      Shape::shared().visible.is_seen_by_all(begin_, begin_ + kKeys);
+    multiply_by_tokens<Shape, &Scales::of_key>(thread_, tile_, first, s);
     if (Shape::kFunctor && !(F::leaves_logits(rows_.p) && !Shape::kMaskFunctor)) {
+      if constexpr (HeadScales<Shape>::kThere) multiply(s, HeadScales<Shape>::of_key());
       call_functors(first, s, fragment);
-    } else if (rows_.scale() != rows_.p.sm_scale) {
-      WEFT_UNROLL
-      for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
-      for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
-      for (int e = 0; e < 4; ++e) s[m][f][e] *= rows_.p.sm_scale;
+    } else if (rows_.scale() != rows_.scale_of_logits()) {
+      multiply(s, rows_.scale_of_logits());
     }
     if (!all) {
       if (rows_.call.mask_error != nullptr) find_left_out();
@@ -45,6 +45,12 @@ class Logits {
   }
 
  private:
+  WEFT_INLINE static void multiply(Scores& s, float factor) {
+    WEFT_UNROLL
+    for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
+    for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
+    for (int e = 0; e < 4; ++e) s[m][f][e] *= factor;
+  }
   WEFT_INLINE void call_functors(int first, Scores& s, int fragment) const {
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
@@ -109,6 +115,7 @@ class Logits {
 
   const Rows<Shape>& rows_;
   const Thread<Shape>& thread_;
+  const int tile_;
   const Source<kBlockSparse>* const sources_;
   const int at_, begin_, keys_;  // the tile's first token, its position, and how many
 };

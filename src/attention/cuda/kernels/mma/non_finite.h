@@ -1,6 +1,7 @@
 // Values that are not finite reach only rows that see them. Where a row does not, its probability is 0, and 0 times NaN
 // is NaN: what such values would make of a tile is seen at the end; then all is done again with them left out, and they
-// are added to the rows that see them.
+// are added to the rows that see them. Codes of fp8 that are no finite number make others of a product: they are looked
+// for in each tile, and keys that have some are multiplied one by one (special_keys.h) when all is done again.
 #pragma once
 
 #include "attention/cuda/kernels/mma/rows.h"
@@ -13,7 +14,7 @@ WEFT_INLINE bool is_finite(float x) { return x - x == 0.f; }
 template <class Shape>
 class NonFinite {
   using S = typename Shape::S;
-  using T = typename Shape::T;
+  using Cache = typename S::Cache;
   static constexpr int kThreads = Shape::kThreads;
 
  public:
@@ -21,22 +22,19 @@ class NonFinite {
 
   // Whether all has to be done again, from here on with such values left out.
   WEFT_INLINE bool start(const Rows<Shape>& rows, const Thread<Shape>& thread, const States<Shape>& states) {
-    if (started_ || !rows.may_differ() || !has_some(thread, states)) return false;
+    if (started_ || !(rows.may_differ() || Shape::kSpecials) || !has_some(thread, states)) return false;
     started_ = true;
+    if constexpr (Shape::kSpecials)
+      if (thread.index == 0) Shape::shared().special_keys = 1;
     return true;
   }
 
-  // Zeros in their place, in a tile that is about to be multiplied.
-  WEFT_INLINE void leave_out(const Thread<Shape>& thread, int stage) const {
-    if (!started_) return;
-    const auto values = Shape::values_of(stage);
-    WEFT_NO_UNROLL
-    for (int i = thread.index; i < Shape::kKeys * Shape::kPadVo; i += kThreads) {
-      T* const x = reinterpret_cast<T*>(values.chunk(i / Shape::kPadVo, i % Shape::kPadVo / 8)) + i % 8;
-      if (!is_finite(tile::to_float(*x))) x->bits = 0;
-    }
-    Shape::publish();
-    ptx::cta_sync();
+  // A tile that is about to be multiplied: such values are found, and once started zeros take their place.
+  WEFT_INLINE void look_at(const Thread<Shape>& thread, int tile) {
+    if (!started_)
+      find_specials(thread, tile % Shape::kStages);
+    else
+      leave_out(thread, tile);
   }
 
   // To outputs, joined or stored, once the CTA wrote them; a thread has some elements of all rows.
@@ -51,10 +49,15 @@ class NonFinite {
       if (!s.visible.touches(pos, pos + 1)) continue;
       const i64 bits = bits_of_token(rows.call, rows.item, t);
       const Tokens<S> tokens(rows.call, rows.item);
-      const char* const row = tokens.row(rows.call.v, tokens.page(t), t, rows.kv_head);
+      const int page = tokens.page(t);
+      const char* const row = tokens.row(rows.call.v, page, t, rows.kv_head);
+      float scale = HeadScales<Shape>::of_value();
+      if constexpr (Shape::kTokenScales)
+        scale = *reinterpret_cast<const float*>(
+            tokens.template row<S::kScaleGroup>(rows.call.v_scale, page, t, rows.kv_head));
       WEFT_NO_UNROLL
       for (int i = thread.index; i < Shape::kDimVo; i += kThreads) {
-        const float v = element<T>(row, i);
+        const float v = scale * element<Cache>(row, i);
         if (is_finite(v)) continue;
         WEFT_NO_UNROLL
         for (int r = 0; r < rows.n; ++r)
@@ -65,10 +68,40 @@ class NonFinite {
   }
 
  private:
+  WEFT_INLINE void leave_out(const Thread<Shape>& thread, int tile) const {
+    const auto values = Shape::values_of(tile % Shape::kStages);
+    if constexpr (!Shape::kFewBits || Shape::kSpecials) {
+      constexpr int kOfChunk = 16 / static_cast<int>(sizeof(Cache));
+      WEFT_NO_UNROLL
+      for (int i = thread.index; i < Shape::kKeys * Shape::kPadVo; i += kThreads) {
+        const int row = i / Shape::kPadVo, column = i % Shape::kPadVo;
+        Cache* const x = reinterpret_cast<Cache*>(values.chunk(row, column / kOfChunk)) + column % kOfChunk;
+        if (!is_finite(tile::to_float(*x))) x->bits = 0;
+      }
+    }
+    if constexpr (Shape::kTokenScales)
+      if (float& scale = token_scales<Shape>(tile)[thread.index % Shape::kKeys].of_value;
+          thread.index < Shape::kKeys && !is_finite(scale))
+        scale = 0;
+    Shape::publish();
+    ptx::cta_sync();
+  }
+  WEFT_INLINE void find_specials(const Thread<Shape>& thread, int stage) {
+    if constexpr (Shape::kSpecials) {
+      const u8* const begin = Shape::keys_of(stage).data;  // values lie behind
+      WEFT_UNROLL_4
+      for (int at = 16 * thread.index; at < Shape::kStageBytes; at += 16 * kThreads) {
+        const Bytes16 numbers = *reinterpret_cast<const Bytes16*>(begin + at);
+        WEFT_UNROLL
+        for (int w = 0; w < 4; ++w) special_ |= tile::specials<Cache>(numbers.word[w]);
+      }
+    }
+  }
   // In the CTA's outputs.
-  WEFT_INLINE static bool has_some(const Thread<Shape>& thread, const States<Shape>& states) {
+  WEFT_INLINE bool has_some(const Thread<Shape>& thread, const States<Shape>& states) const {
     auto& s = Shape::shared();
-    const bool found = states.has_non_finite();
+    bool found = states.has_non_finite();
+    if constexpr (Shape::kSpecials) found = ptx::ballot((special_ & 0x80808080u) != 0) != 0 || found;
     if (thread.lane == 0) s.not_finite[thread.warp] = found;
     ptx::cta_sync();
     bool finite = true;
@@ -78,6 +111,7 @@ class NonFinite {
   }
 
   bool started_;
+  u32 special_ = 0;  // of what this thread has looked at
 };
 
 }  // namespace weft::attention::cuda::mma

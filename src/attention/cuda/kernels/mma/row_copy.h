@@ -1,4 +1,4 @@
-// Rows of 16-bit elements to a tile in shared memory, by all threads of the CTA, behind their backs.
+// Rows to a tile in shared memory, by all threads of the CTA, behind their backs.
 #pragma once
 
 #include "tile/cuda/ptx/cp_async.h"
@@ -7,10 +7,10 @@
 namespace weft::attention::cuda::mma {
 
 // Which rows of a tile this thread copies 16 bytes of, and which: rows `first`, first + kTogether, ... Rows that are 8
-// apart are permuted alike.
-template <int kThreads, int kColumns, class Tile>
+// apart are permuted alike. kHalves: 16-bit elements of a row, whatever they hold.
+template <int kThreads, int kHalves, class Tile>
 struct RowCopy {
-  static constexpr int kChunks = kColumns / 8, kTogether = kThreads / kChunks;
+  static constexpr int kChunks = kHalves / 8, kTogether = kThreads / kChunks;
   template <int kTileRows>
   static constexpr int kCopies = (kTileRows + kTogether - 1) / kTogether;
   int chunk, first;
@@ -25,13 +25,14 @@ struct RowCopy {
            (first < kTogether && first + i * kTogether < kTileRows);
   }
   WEFT_INLINE int row(int i) const { return first + i * kTogether; }
-  // Of row(i), whose kDim elements lie at `from`. What it has too few of for products is zeros.
-  template <int kDim>
+  // Of row(i), whose kBytes lie at `from`. What it has too few of for products is zeros.
+  template <int kBytes>
   WEFT_INLINE void copy(const Tile& to, int i, const char* from) const {
     const ptx::SharedPlace there =
         kTogether % 8 == 0 ? place + i * kTogether * Tile::kRowBytes : ptx::shared_place(to.chunk(row(i), chunk));
-    const bool has_chunk = kDim == kColumns || chunk < kDim / 8;
-    ptx::cp_async_16(there, from + (has_chunk ? 16 * chunk : 0), has_chunk ? 16 : 0);
+    constexpr int kWhole = kBytes / 16, kRest = kBytes % 16;
+    const int bytes = kWhole == kChunks || chunk < kWhole ? 16 : chunk == kWhole ? kRest : 0;
+    ptx::cp_async_16(there, from + (bytes > 0 ? 16 * chunk : 0), bytes);
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/cuda/kernels/mma/row_copy.h"
+#include "attention/cuda/kernels/mma/scales.h"
 #include "attention/cuda/kernels/mma/shape.h"
 #include "attention/cuda/kernels/vectors.h"
 
@@ -12,6 +13,14 @@ template <bool kBlockSparse>
 WEFT_INLINE int position_of_key(const Source<kBlockSparse>* sources, int begin, int key) {
   if constexpr (kBlockSparse) return sources[key].pos;
   return begin + key;
+}
+
+// Keys of few bits become pairs of numbers that stand apart in a word (tile::Pairs), and so do queries beside them: where
+// element i of a row of queries lies. Of each 4 * kRun elements a lane has kRun neighbours.
+template <int kRun>
+WEFT_INLINE constexpr int place_of_element(int i) {
+  const int lane = i % (4 * kRun) / kRun, pair = i % kRun % (kRun / 2), high = i % kRun / (kRun / 2);
+  return i / (4 * kRun) * (4 * kRun) + pair / 2 * 16 + pair % 2 * 8 + lane * 2 + high;
 }
 
 // n fused rows of one KV head of an item, from its fused row `first` on.
@@ -28,7 +37,12 @@ struct Rows {
   // What scores are multiplied by only where their softmax is taken: 1 where a functor sees logits, or where the
   // largest score is not the largest logit, or log2(e) times the scale no normal number.
   WEFT_INLINE float scale() const {
-    return !Shape::kFunctor && p.sm_scale > 0x1p-100f && p.sm_scale < 0x1p100f ? p.sm_scale : 1.f;
+    return !Shape::kFunctor && scale_of_logits() > 0x1p-100f && scale_of_logits() < 0x1p100f ? scale_of_logits() : 1.f;
+  }
+  // From products of a head's stored numbers to logits.
+  WEFT_INLINE float scale_of_logits() const {
+    if constexpr (HeadScales<Shape>::kThere) return p.sm_scale * HeadScales<Shape>::of_key();
+    return p.sm_scale;
   }
   WEFT_INLINE bool by_position() const { return Shape::S::kBlockSparse && header().positions_per_page > 0; }
   WEFT_INLINE bool has_bits() const { return Shape::S::kBlockSparse && header().bits_index.count > 0; }
@@ -66,6 +80,29 @@ struct Rows {
     return t < s.walk.end && (by_position() || s.visible.touches(pos, pos + 1)) ? t : s.walk.end - 1;
   }
 
+  // Once queries have come: elements go to the places that keys of few bits have for them.
+  WEFT_INLINE void order_queries(const Thread<Shape>& thread) const {
+    constexpr int kRun = Shape::kRun, kChunks = kRun / 2, kUnits = kPadQk / (4 * kRun);
+    WEFT_NO_UNROLL
+    for (int at = thread.index; at < kRows * kUnits; at += Shape::kThreads) {
+      const auto chunk = [&](int i) {
+        return reinterpret_cast<Bytes16*>(Shape::queries().chunk(at / kUnits, at % kUnits * kChunks + i));
+      };
+      u32 from[2 * kRun], to[2 * kRun] = {};
+      WEFT_UNROLL
+      for (int i = 0; i < kChunks; ++i) WEFT_UNROLL
+      for (int w = 0; w < 4; ++w) from[4 * i + w] = chunk(i)->word[w];
+      WEFT_UNROLL
+      for (int i = 0; i < 4 * kRun; ++i) {
+        const int place = place_of_element<kRun>(i);
+        to[place / 2] |= (from[i / 2] >> 16 * (i % 2) & 0xffffu) << 16 * (place % 2);
+      }
+      WEFT_UNROLL
+      for (int i = 0; i < kChunks; ++i) *chunk(i) = {to[4 * i], to[4 * i + 1], to[4 * i + 2], to[4 * i + 3]};
+    }
+    ptx::cta_sync();
+  }
+
   // Queries, as their hook makes them, are on their way to shared memory.
   WEFT_INLINE void load_queries(const Thread<Shape>& thread) const {
     if constexpr (Shape::H::query_transform) {
@@ -84,8 +121,8 @@ struct Rows {
       WEFT_UNROLL
       for (int i = 0; i < Copy::template kCopies<kRows>; ++i)
         if (copy.template has<kRows>(i))
-          copy.template copy<kDimQk>(Shape::queries(), i,
-                                     query_of(call, Shape::shared().rows[Shape::row_at(copy.row(i))]));
+          copy.template copy<2 * kDimQk>(Shape::queries(), i,
+                                         query_of(call, Shape::shared().rows[Shape::row_at(copy.row(i))]));
     }
   }
 };

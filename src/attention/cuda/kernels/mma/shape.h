@@ -8,6 +8,7 @@
 
 #include "attention/cuda/kernels/merge.h"
 #include "attention/cuda/kernels/walk.h"
+#include "tile/cuda/few_bits.h"
 #include "tile/cuda/fragment.h"
 #include "tile/cuda/ptx/proxy_fence.h"
 #include "tile/cuda/warpgroup.h"
@@ -28,32 +29,49 @@ struct TileOf<true, kRows, kColumns> {
 };
 #endif
 
+// How the numbers of keys and values are stored.
+template <class S>
+struct KvNumbers {
+  using Cache = typename S::Cache;  // what is multiplied, or fewer bits, which become that in registers
+  static constexpr bool kFewBits = sizeof(Cache) < sizeof(typename S::Multiplied);
+  static constexpr bool kSpecials = tile::kHasSpecials<Cache>, kTokenScales = S::kScaling == Scaling::token;
+  // A lane has so many neighbouring outputs at a time, those of a register of values.
+  static constexpr int kRun = tile::kPerWord<Cache>, kKvBits = 32 / kRun;
+};
+
 // S: the spec as constants (cuda/text.cpp), F: Functors, kIsAlone: the kernel has no other tiles.
 template <class S_, class F_, int kFragments_, int kWarpsM_, int kWarpsN_, int kKeys_, bool kIsAlone_,
           bool kByWarpgroup_ = false>
-struct Shape {
+struct Shape : KvNumbers<S_> {
   using S = S_;
   using F = F_;
   static constexpr bool kIsAlone = kIsAlone_, kByWarpgroup = kByWarpgroup_;
   using H = typename F::OfVariant;
   using T = typename S::Multiplied;
+  using Numbers = KvNumbers<S>;
+  using Numbers::kFewBits, Numbers::kSpecials, Numbers::kTokenScales, Numbers::kRun, Numbers::kKvBits;
   static constexpr int kFragments = kFragments_, kWarpsN = kWarpsN_, kKeys = kKeys_;
   static constexpr int kThreads = S::kThreads, kWarps = kWarpsM_ * kWarpsN;
   static constexpr int kLogitThreads = kThreads;  // that make the logits of a tile
   static constexpr int kRows = 16 * kFragments * kWarpsM_, kWarpKeys = kKeys / kWarpsN;
   static constexpr int kStages = S::kStages, kRing = kStages + 1;
   static constexpr int kDimQk = S::kDimQk, kDimVo = S::kDimVo;
-  // Products take 16 elements at a time: rows end with zeros.
-  static constexpr int kPadQk = (kDimQk + 15) / 16 * 16, kPadVo = (kDimVo + 15) / 16 * 16;
+  // Rows end with zeros.
+  static constexpr int kPiece = numbers_of_piece(kKvBits);
+  static constexpr int kPadQk = (kDimQk + kPiece - 1) / kPiece * kPiece;
+  static constexpr int kPadVo = (kDimVo + kPiece - 1) / kPiece * kPiece;
+  // As many 16-bit elements as a row of keys and values takes.
+  static constexpr int kKeyHalves = kPadQk * kKvBits / 16, kValueHalves = kPadVo * kKvBits / 16;
   static constexpr int kOwnVo = kDimVo, kOwnPadVo = kPadVo;  // columns of outputs that a warp has
   // Scores are changed by a functor, or are what values are multiplied by.
   static constexpr bool kMaskFunctor = H::logits_mask || F::OfMask::logits_mask;
   static constexpr bool kFunctor = H::logits_transform || kMaskFunctor || !F::kSoftmax;
   // Registers of a thread, as compilers take them: outputs, scores of so many keys at a time, queries that stay, what
-  // is loaded beside these, addresses.
+  // is loaded beside these and what of few bits it becomes, addresses.
   static constexpr int registers(int keys, bool keeps_queries) {
     const int of_fragment = kPadVo / 2 + keys / 2 + (keeps_queries ? kPadQk / 4 : 8) + 8;
-    return 62 + (kMaskFunctor ? 48 : 0) + (F::kSoftmax ? 0 : 20) + kFragments * of_fragment;
+    const int of_few_bits = kFewBits ? 2 * kRun + (kSpecials ? 26 : 0) : 0;
+    return 62 + of_few_bits + (kMaskFunctor ? 48 : 0) + (F::kSoftmax ? 0 : 20) + kFragments * of_fragment;
   }
   static constexpr int kOfBlocks = 56;      // where tokens of a block lie, and who sees them
   static constexpr int kMostProducts = 32;  // of a loop that is unrolled: of more the compiler leaves a loop
@@ -61,7 +79,8 @@ struct Shape {
   // that all give the same bits.
   static constexpr bool kFitsAll = registers(kWarpKeys, false) <= 255 &&
                                    kWarpKeys / 16 * ((kPadQk > kPadVo ? kPadQk : kPadVo) / 16) <= kMostProducts;
-  static constexpr int kStepKeys = kByWarpgroup || kWarpKeys <= 32 || kFitsAll ? kWarpKeys : 32;
+  static constexpr int kFew = kFewBits && registers(32, false) > 255 ? 16 : 32;
+  static constexpr int kStepKeys = kByWarpgroup || kWarpKeys <= kFew || kFitsAll ? kWarpKeys : kFew;
   // Fragments whose scores become probabilities at once.
   static constexpr int kStepFragments = kByWarpgroup ? 1 : kFragments;
   // Of a warpgroup, whether there are registers for the scores of both fragments.
@@ -73,13 +92,14 @@ struct Shape {
   template <int kTileRows, int kColumns>
   using TileOf = mma::TileOf<kByWarpgroup, kTileRows, kColumns>;
   using QueryTile = TileOf<kRows, kPadQk>;
-  using KeyTile = TileOf<kKeys, kPadQk>;
-  using ValueTile = TileOf<kKeys, kPadVo>;
+  using KeyTile = TileOf<kKeys, kKeyHalves>;
+  using ValueTile = TileOf<kKeys, kValueHalves>;
   using Queries = typename QueryTile::Type;
   using Keys = typename KeyTile::Type;
   using Values = typename ValueTile::Type;
-  using KeyRows = tile::FragmentRows<kPadQk>;
-  using ValueRows = tile::FragmentRows<kPadVo>;
+  using QueryRows = tile::FragmentRows<kPadQk>;
+  using KeyRows = tile::FragmentRows<kKeyHalves>;
+  using ValueRows = tile::FragmentRows<kValueHalves>;
   using Scores = float[kStepFragments][kStepKeys / 8][4];
   // Threads find the tokens of the first kStages tiles together, so many each.
   static constexpr int kFirstTokens = (kStages * kKeys + kThreads - 1) / kThreads;
@@ -89,9 +109,12 @@ struct Shape {
   // A warp has rows of its own, and writes them from where its queries were.
   static constexpr bool kStoresOwn = kWarpsN == 1 && !H::output_transform && kPadVo <= kPadQk;
   static_assert(kThreads == 32 * kWarps && kStepKeys % 16 == 0 && kKeys <= kThreads && kStages >= 2);
-  static_assert(!H::value_transform && !S::kLatent && S::kScaling == Scaling::none);
+  static_assert(!H::value_transform && !S::kLatent);
+  static_assert(!kFewBits || !H::key_transform);
+  static_assert(!kByWarpgroup || !kFewBits);
   static_assert(!kByWarpgroup || (kWarpsM_ == 4 && kWarpsN == 1));
 
+  static constexpr int kScales = kTokenScales ? kRing * kKeys : 1;
   struct Shared {
     Scratch<S> scratch;
     FusedRow rows[kRows];
@@ -101,7 +124,9 @@ struct Shape {
     float lse[kRows];
     float maximum[kWarpsN][kRows], sum[kWarpsN][kRows];  // once a row is joined, sum[0] has the rest of its lse
     int not_finite[kWarps];
+    int special_keys;  // not 0: some key's numbers may not be finite (special_keys.h)
     Source<S::kBlockSparse> sources[kRing][kKeys];
+    Scales scales[kScales];  // of the ring's tokens, or of the KV head
     // Queries, then stages of keys and values; at last the outputs of each of kWarpsN warps.
     alignas(QueryTile::kAlignment) u8 tiles[kTileBytes > kOutBytes ? kTileBytes : kOutBytes];
   };
@@ -111,6 +136,8 @@ struct Shape {
                                                          .rows = kRows,
                                                          .keys = kKeys,
                                                          .stages = kStages,
+                                                         .kv_bits = kKvBits,
+                                                         .scales = kScales,
                                                          .is_block_sparse = S::kBlockSparse,
                                                          .by_warpgroup = kByWarpgroup}));
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }

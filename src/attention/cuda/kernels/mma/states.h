@@ -11,6 +11,13 @@ struct States {
   tile::RowState rows[kFragments];
   float o[kFragments][kColumns][4];
 
+  // Of a row of o, which lie in runs of a lane's neighbours: element i of the run from column 4 * kRun * run +
+  // kRun * (lane % 4) on.
+  static constexpr int kRun = Shape::kRun, kRuns = Shape::kOwnPadVo / (4 * kRun);
+  WEFT_INLINE float output(int m, int half, int run, int i) const {
+    return o[m][run * (kRun / 2) + i % (kRun / 2)][2 * half + i / (kRun / 2)];
+  }
+
   WEFT_INLINE void clear() {
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) {

@@ -11,7 +11,8 @@ class Store {
   using F = typename Shape::F;
   using Output = typename Shape::S::Output;
   static constexpr bool kIsHalf = sizeof(Output) == 2;
-  static constexpr int kFragments = Shape::kFragments, kDimVo = Shape::kOwnVo;
+  static constexpr int kFragments = Shape::kFragments, kDimVo = Shape::kOwnVo, kRun = Shape::kRun;
+  static constexpr int kRuns = (kDimVo + 4 * kRun - 1) / (4 * kRun);  // of those that leave
 
  public:
   WEFT_INLINE Store(const Rows<Shape>& rows, const Thread<Shape>& thread, const States<Shape>& states)
@@ -26,7 +27,8 @@ class Store {
     for (int half = 0; half < 2; ++half) {
       const int r = thread_.row(m, half);
       const FusedRow& row = Shape::shared().rows[r];
-      const float total = F::kSoftmax ? states_.rows[m].total(half) : 1.f, factor = total == 0.f ? 0.f : 1.f / total;
+      const float total = F::kSoftmax ? states_.rows[m].total(half) : 1.f;
+      const float factor = total == 0.f ? 0.f : HeadScales<Shape>::of_value() / total;
       const tile::Lse lse =
           F::kSoftmax ? tile::lse_of(states_.rows[m].maximum[half], total, rows_.scale()) : tile::Lse{};
       const bool writes_lse = thread_.writes_lse() && thread_.lane % 4 == 0 && r < rows_.n;
@@ -52,17 +54,26 @@ class Store {
  private:
   // This lane's elements of a row.
   WEFT_INLINE void store_pairs(float* to, int m, int half, float factor) const {
-    to += thread_.first_column() + thread_.column();  // once: the rest of an address is a constant of its instruction
+    // Once: the rest of an address is a constant of its instruction.
+    to += thread_.first_column() + kRun * (thread_.lane % 4);
     WEFT_UNROLL
-    for (int f = 0; f < kDimVo / 8; ++f) WEFT_UNROLL
-    for (int e = 0; e < 2; ++e) to[8 * f + e] = states_.o[m][f][2 * half + e] * factor;
+    for (int run = 0; run < kRuns; ++run) {
+      if (kDimVo % (4 * kRun) != 0 && 4 * kRun * run + kRun * (thread_.lane % 4) >= kDimVo) continue;
+      WEFT_UNROLL
+      for (int i = 0; i < kRun; ++i) to[4 * kRun * run + i] = states_.output(m, half, run, i) * factor;
+    }
   }
   // The same, to row r of `staged_`.
   WEFT_INLINE void stage(int r, int m, int half, float factor) const {
     if constexpr (kIsHalf) WEFT_UNROLL
-    for (int f = 0; f < Shape::kOwnPadVo / 8; ++f)
-      *reinterpret_cast<u32*>(staged_.chunk(r, f) + thread_.lane % 4 * 4) =
-          tile::pack<Output>(states_.o[m][f][2 * half] * factor, states_.o[m][f][2 * half + 1] * factor);
+    for (int run = 0; run < kRuns; ++run) {
+      const int at = run * kRun / 2 + kRun * (thread_.lane % 4) / 8;  // in 16 bytes
+      u8* const to = staged_.chunk(r, at) + kRun * (thread_.lane % 4) % 8 * 2;
+      WEFT_UNROLL
+      for (int i = 0; i < kRun; i += 2)
+        reinterpret_cast<u32*>(to)[i / 2] =
+            tile::pack<Output>(states_.output(m, half, run, i) * factor, states_.output(m, half, run, i + 1) * factor);
+    }
   }
   WEFT_INLINE void store_staged() const {
     const Call& call = rows_.call;

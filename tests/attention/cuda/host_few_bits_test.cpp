@@ -1,0 +1,267 @@
+// Keys and values of 8 and 4 bits that stay so until they are multiplied, in the host machine: every type, dim and
+// scale, each code, and codes and scales that are no finite number.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "attention/kernel.h"
+#include "host_target.h"
+#include "tests/attention/kernels/problem.h"
+#include "weft/block_sparse.h"
+
+namespace weft {
+namespace {
+
+using testing::Case;
+using testing::host_machine;
+using testing::Problem;
+
+// Never the plain path, which takes any strides.
+AttentionKernel products_of(AttentionSpec spec) {
+  spec.loader = Loader::cp_async;
+  return build_on(host_machine(), spec);
+}
+std::string wrong_of_products(Problem& problem, const AttentionSpec& spec, const PlanInput& input) {
+  problem.reference();
+  const AttentionKernel kernel = products_of(spec);
+  problem.poison_outputs();
+  run_on(host_machine(), kernel, kernel.plan(input), problem.tensors());
+  return problem.compare(spec.q_dtype);
+}
+std::string wrong_of_products(const Case& c) {
+  Problem problem(c);
+  return wrong_of_products(problem, problem.spec(), problem.input(3)) +
+         wrong_of_products(problem, problem.spec(), problem.input(2, PlanMode::fixed_split, 64));
+}
+
+Case few_bits_case(DType q, DType kv, KvScales scales, int dim) {
+  Case c;
+  c.q_dtype = c.o_dtype = q;
+  c.kv_dtype = kv;
+  c.kv_scales = scales;
+  c.kv_heads = 2;
+  c.group = 3;
+  c.head_dim_qk = c.head_dim_vo = dim;
+  c.mask = Mask::causal;
+  c.lengths = {{1, 150}, {5, 37}, {1, 0}};
+  return c;
+}
+
+constexpr DType kE4m3 = DType::fp8_e4m3, kE5m2 = DType::fp8_e5m2, kBf16 = DType::bf16, kFp16 = DType::fp16;
+
+TEST(HostMachineFewBits, ScalesOfATensorOrAHead) {
+  Case c = few_bits_case(kBf16, DType::int8, KvScales::tensor, 64);
+  EXPECT_EQ(wrong_of_products(c), "");
+  c = few_bits_case(kBf16, DType::int4, KvScales::head, 96);
+  c.page_size = 1;
+  c.group = 7;
+  EXPECT_EQ(wrong_of_products(c), "");
+  c = few_bits_case(kFp16, DType::int8, KvScales::head, 128);
+  c.head_dim_vo = 64;
+  c.variant = variants::logits_soft_cap();
+  c.scalars = {{"cap", 5.}};
+  EXPECT_EQ(wrong_of_products(c), "");
+}
+
+TEST(HostMachineFewBits, ScalesOfTokens) {
+  Case c = few_bits_case(kBf16, DType::int4, KvScales::token, 128);
+  c.group = 5;
+  c.form = KvForm::ragged;
+  c.o_dtype = DType::fp32;
+  EXPECT_EQ(wrong_of_products(c), "");
+  c = few_bits_case(kBf16, DType::int8, KvScales::token_group, 64);
+  c.page_size = 15;
+  c.kv_scale_group = 5;
+  c.layout = Layout::hnd;
+  c.variant = variants::sigmoid();
+  c.scalars = {{"bias", -1.0}};
+  EXPECT_EQ(wrong_of_products(c), "");
+  c = few_bits_case(kBf16, kE4m3, KvScales::token_group, 256);
+  c.form = KvForm::padded;
+  c.kv_scale_group = 3;
+  c.window = 20;
+  EXPECT_EQ(wrong_of_products(c), "");
+}
+
+// Rows of 40, 24 and 16 bytes, and products of 32 bytes at a time.
+TEST(HostMachineFewBits, DimsThatEndWithinAProduct) {
+  Case c = few_bits_case(kBf16, kE5m2, KvScales::none, 80);
+  c.head_dim_vo = 48;
+  EXPECT_EQ(wrong_of_products(c), "");
+  c = few_bits_case(kFp16, DType::int4, KvScales::tensor, 32);
+  c.o_dtype = DType::fp32;
+  EXPECT_EQ(wrong_of_products(c), "");
+}
+
+// Tiles of 16, 64 and 128 rows, whose queries stay in registers or do not.
+TEST(HostMachineFewBits, Prompts) {
+  for (const DType kv : {DType::int4, kE4m3}) {
+    Case c = few_bits_case(kBf16, kv, kv == DType::int4 ? KvScales::token : KvScales::none, 128);
+    c.kv_heads = 1;
+    c.lengths = {{90, 130}, {3, 70}};
+    EXPECT_EQ(wrong_of_products(c), "");
+  }
+}
+
+TEST(HostMachineFewBits, QueriesThatAHookMakes) {
+  Case c = few_bits_case(kBf16, DType::int8, KvScales::head, 64);
+  c.variant = {
+      .name = "doubled_queries",
+      .text = "struct doubled_queries { real query_transform(P, Vec x, int i, Row) { return x[i] + x[i]; } };"};
+  EXPECT_EQ(wrong_of_products(c), "");
+}
+
+TEST(HostMachineFewBits, BlocksAndTheirPositions) {
+  Case c = few_bits_case(kBf16, DType::int8, KvScales::token, 64);
+  c.lengths = {{3, 37}};
+  Problem problem(c);
+  PlanInput input = problem.input(2);
+  const std::vector<int32_t> indptr{0, 3}, last{5}, positions{0, 16, 32};
+  BlockSparse blocks{.block_rows = 3, .block_cols = 16, .num_blocks = input.pages.num_pages};
+  blocks.block_indptr = indptr;
+  blocks.block_indices = input.pages.kv_page_indices;
+  blocks.last_block_len = last;
+  blocks.kv_positions = positions;
+  input.pages = {};
+  input.blocks = &blocks;
+  AttentionSpec spec = problem.spec();
+  spec.kv_form = KvForm::block_sparse;
+  EXPECT_EQ(wrong_of_products(problem, spec, input), "");
+}
+
+// One key: the output is its value, and lse each query's product with it, of queries with a single 1.
+class EveryCode : public ::testing::TestWithParam<std::pair<DType, DType>> {};
+
+TEST_P(EveryCode, IsTheNumberThatItStandsFor) {
+  const auto [q_type, kv_type] = GetParam();
+  const bool scaled = kv_type == DType::int8 || kv_type == DType::int4;
+  constexpr int kDim = 128, kCodes = 256;  // bytes of the KV heads together
+  const int kv_heads = kCodes * 8 / bits_of(kv_type) / kDim, heads = kv_heads * kDim;
+  AttentionSpec spec{.q_dtype = q_type,
+                     .kv_dtype = kv_type,
+                     .head_dim_qk = kDim,
+                     .head_dim_vo = kDim,
+                     .kv_form = KvForm::ragged,
+                     .kv_scales = scaled ? KvScales::tensor : KvScales::none};
+  std::vector<uint8_t> k(kCodes), v(kCodes);
+  for (int i = 0; i < kCodes; ++i) k[static_cast<size_t>(i)] = v[static_cast<size_t>(i)] = static_cast<uint8_t>(i);
+  std::vector<uint16_t> q(static_cast<size_t>(heads * kDim));
+  for (int h = 0; h < heads; ++h) testing::put(q.data(), q_type, int64_t{h} * kDim + h % kDim, 1);
+  std::vector<float> o(static_cast<size_t>(heads * kDim)), lse(static_cast<size_t>(heads));
+  float scale[] = {1};
+  AttentionTensors t;
+  t.q = TensorView(q.data(), q_type, {1, heads, kDim});
+  const TensorView scales(scale, DType::fp32, {1, 1, 1});
+  t.kv = {TensorView(k.data(), kv_type, {1, kv_heads, kDim}), TensorView(v.data(), kv_type, {1, kv_heads, kDim}),
+          scaled ? scales : TensorView{}, scaled ? scales : TensorView{}};
+  t.o = TensorView(o.data(), DType::fp32, {1, heads, kDim});
+  t.lse = TensorView(lse.data(), DType::fp32, {1, heads});
+  t.sm_scale = 1.f;
+  // What is no finite number is left to the values: of a key it would be in every product.
+  std::vector<double> of_code;
+  for (int i = 0; i < heads; ++i) {
+    of_code.push_back(element(t.kv.v, i));
+    if (!std::isfinite(of_code.back())) k[static_cast<size_t>(i)] = 0;
+  }
+  const std::vector<int32_t> qo_indptr{0, 1}, kv_indptr{0, 1};
+  const PlanInput input{
+      .num_qo_heads = heads, .num_kv_heads = kv_heads, .qo_indptr = qo_indptr, .kv_indptr = kv_indptr};
+  const AttentionKernel kernel = products_of(spec);
+  run_on(host_machine(), kernel, kernel.plan(input), t);
+  for (int h = 0; h < heads; ++h) {
+    const double number = of_code[static_cast<size_t>(h)], expected = std::isfinite(number) ? number : 0;
+    ASSERT_NEAR(lse[static_cast<size_t>(h)], expected, 1e-6 * std::abs(expected)) << "key " << h;
+  }
+  t.sm_scale = 0x1p-40f;  // of large logits exponentials are less exact
+  run_on(host_machine(), kernel, kernel.plan(input), t);
+  for (int i = 0; i < heads * kDim; ++i) {
+    const double value = of_code[static_cast<size_t>(i / kDim / kDim * kDim + i % kDim)];
+    const float got = o[static_cast<size_t>(i)];
+    const bool same = std::isfinite(value) ? std::abs(got - value) <= 1e-6 * std::abs(value)
+                      : std::isnan(value)  ? std::isnan(got)
+                                           : got == value;
+    ASSERT_TRUE(same) << "value " << i % kDim << " of head " << i / kDim << " is " << got;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Types, EveryCode,
+                         ::testing::Values(std::pair{kBf16, DType::int8}, std::pair{kBf16, DType::int4},
+                                           std::pair{kBf16, kE4m3}, std::pair{kBf16, kE5m2},
+                                           std::pair{kFp16, DType::int8}, std::pair{kFp16, DType::int4},
+                                           std::pair{kFp16, kE4m3}, std::pair{kFp16, kE5m2}),
+                         [](const auto& types) {
+                           return std::string(to_string(types.param.first)) + "_" +
+                                  std::string(to_string(types.param.second));
+                         });
+
+// What one code or scale of request 0 makes of the outputs: what the reference says, and every bit as before in rows
+// that do not see its token.
+class SpecialNumbers : public ::testing::Test {
+ protected:
+  void make(DType kv, KvScales scales, int qo_len) {
+    Case c = few_bits_case(kBf16, kv, scales, 128);
+    c.o_dtype = DType::fp32;
+    c.lengths = {{qo_len, 71}, {1, 30}};
+    c.group = 2;
+    problem_ = std::make_unique<Problem>(c);
+    kernel_ = products_of(problem_->spec());
+  }
+  void expect_as_in_reference(int token, const std::function<void(Problem&)>& put) {
+    Problem& problem = *problem_;
+    const std::vector<char> cache = problem.cache_bytes();
+    const Plan plan = kernel_.plan(problem.input(2));
+    const AttentionTensors t = problem.tensors();
+    run_on(host_machine(), kernel_, plan, t);
+    const std::vector<float> before(t.o.as<float>(), t.o.as<float>() + t.o.size());
+    put(problem);
+    run_on(host_machine(), kernel_, plan, t);
+    const ReferenceResult expected = attention_reference(problem.spec(), problem.input(1), t);
+    const int64_t of_row = t.o.shape(1) * t.o.shape(2), rows_of_first = t.o.shape(0) - 1;
+    for (int64_t i = 0; i < t.o.size(); ++i) {
+      const auto at = static_cast<size_t>(i);
+      const float got = t.o.as<float>()[i];
+      const int64_t row = i / of_row;
+      if (row >= rows_of_first || !problem.sees(0, static_cast<int>(row), token)) {
+        ASSERT_EQ(std::memcmp(&got, &before[at], sizeof got), 0) << "row " << row << " does not see it";
+      } else if (!std::isfinite(expected.o[at])) {
+        ASSERT_FALSE(std::isfinite(got)) << "row " << row << " element " << i % 128;
+      } else {
+        ASSERT_NEAR(got, expected.o[at], 0.02 * (1 + std::abs(expected.o[at])))
+            << "row " << row << " element " << i % 128;
+      }
+    }
+    problem.put_cache_bytes(cache);
+  }
+
+  std::unique_ptr<Problem> problem_;
+  AttentionKernel kernel_;
+};
+
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+
+// Of five queries the first does not see token 67.
+TEST_F(SpecialNumbers, OfValuesReachTheRowsThatSeeThem) {
+  make(kE4m3, KvScales::none, 5);
+  for (const auto& [code, element] : {std::pair{0x7f, 100}, {0xff, 3}})
+    expect_as_in_reference(67, [&](Problem& p) { p.put_value(0, 67, code, element); });
+  make(kE5m2, KvScales::token, 1);
+  expect_as_in_reference(67, [](Problem& p) { p.put_value(0, 67, 0x7c, 100); });
+}
+
+TEST_F(SpecialNumbers, OfKeysReachTheRowsThatSeeThem) {
+  make(kE4m3, KvScales::none, 1);
+  expect_as_in_reference(67, [](Problem& p) { p.put_key(0, 67, 0xff, 100); });
+  make(kE5m2, KvScales::token, 5);
+  for (const int code : {0x7f, 0xfc}) expect_as_in_reference(67, [&](Problem& p) { p.put_key(0, 67, code, 100); });
+}
+
+TEST_F(SpecialNumbers, OfScalesReachTheRowsThatSeeThem) {
+  make(DType::int8, KvScales::token, 5);
+  for (const double scale : {kNoNumber, -std::numeric_limits<double>::infinity()})
+    expect_as_in_reference(67, [&](Problem& p) { p.put_value_scale(0, 67, scale); });
+}
+
+}  // namespace
+}  // namespace weft
