@@ -19,10 +19,10 @@ std::atomic<const Backend*>& of_kind(DeviceKind kind) {
 }  // namespace
 
 DType Backend::query_type(const AttentionSpec& spec, const std::string& target) const {
+  if (bits_of(spec.kv_dtype) > 16) return DType::fp32;
   AttentionSpec alike = spec;
-  alike.q_dtype = spec.kv_dtype;
-  const bool may_be = bits_of(spec.kv_dtype) == 16;
-  return may_be && compute_type(alike, target) == spec.kv_dtype ? spec.kv_dtype : DType::fp32;
+  alike.q_dtype = bits_of(spec.kv_dtype) == 16 ? spec.kv_dtype : DType::bf16;
+  return compute_type(alike, target) == alike.q_dtype ? alike.q_dtype : DType::fp32;
 }
 
 void Backend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeader&, const EvenBatch&, Workspace&,

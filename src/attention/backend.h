@@ -38,8 +38,8 @@ class Backend {
   // The type in which q . k and p . v are multiplied: the spec's, or the target's choice. Throws Error(unsupported) for
   // one that the target does not multiply.
   virtual DType compute_type(const AttentionSpec& spec, const std::string& target) const = 0;
-  // The type of queries that suits the spec's keys and values best: theirs where products are in it, else fp32, as
-  // other queries would only be rounded in vain.
+  // The type of queries that suits the spec's keys and values best: theirs, beside few bits bf16, where products are in
+  // it; else fp32, as other queries would only be rounded in vain.
   DType query_type(const AttentionSpec& spec, const std::string& target) const;
   // What its kernels round that multiply in this type, for the error model.
   virtual Rounding rounding(const AttentionSpec& spec, DType compute) const = 0;

@@ -18,10 +18,10 @@ constexpr int64_t kGrowth = 32;  // a plan is kept until KV has grown by one par
 AttentionSpec spec_of(const ModelConfig& config, const ForwardOptions& options, DType kv_dtype, bool slides) {
   AttentionSpec spec;
   spec.kv_dtype = kv_dtype;
-  const attention::Backend& backend = attention::backend_of(options.device);
-  if (options.precision != Precision::exact && kv_dtype == DType::bf16)
-    spec.q_dtype = backend.query_type(spec, backend.target({}, options.device));
   spec.kv_scales = kv_scales_of(kv_dtype);
+  const attention::Backend& backend = attention::backend_of(options.device);
+  if (options.precision != Precision::exact && (kv_dtype == DType::bf16 || bits_of(kv_dtype) < 16))
+    spec.q_dtype = backend.query_type(spec, backend.target({}, options.device));
   spec.o_dtype = DType::fp32;
   spec.head_dim_qk = spec.head_dim_vo = config.head_dim;
   spec.mask = Mask::causal;

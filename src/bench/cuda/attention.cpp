@@ -81,8 +81,8 @@ double seconds_over(CardBench& bench, const Prepared& row, const CardCase& other
 }
 
 void measure_decode(CardBench& bench, const BenchOptions& options, BenchReport& report, const CardCase& row) {
-  const std::string name = fmt::format("decode {}q/{}kv hd{} page{} bf16 {}", row.shape.qo_heads, row.shape.kv_heads,
-                                       row.shape.head_dim, row.page_size, row.name);
+  const std::string name = fmt::format("decode {}q/{}kv hd{} page{} {} {}", row.shape.qo_heads, row.shape.kv_heads,
+                                       row.shape.head_dim, row.page_size, to_string(row.kv_dtype), row.name);
   if (name.find(options.only) == name.npos) return;
   const Prepared prepared(bench, row, Mask::none);
   const CardBench::Beside taken = bench.time_beside_read(prepared.runs(), static_cast<size_t>(prepared.bytes()));
@@ -94,6 +94,11 @@ void measure_decode(CardBench& bench, const BenchOptions& options, BenchReport& 
     report.add(
         {"attention", name, "time over the plain plan's", seconds_over(bench, prepared, other, Mask::none), "x"});
   }
+  if (row.kv_dtype != DType::bf16) {
+    other.kv_dtype = DType::bf16;
+    other.kv_scales = KvScales::none;
+    report.add({"attention", name, "time over bf16's", seconds_over(bench, prepared, other, Mask::none), "x"});
+  }
   if (row.mode == PlanMode::fixed_split) {
     other.mode = PlanMode::balanced;
     report.add({"attention", name, "time over balanced's", seconds_over(bench, prepared, other, Mask::none), "x"});
@@ -103,6 +108,13 @@ void measure_decode(CardBench& bench, const BenchOptions& options, BenchReport& 
     report.add(
         {"attention", name, "time over constant lengths'", seconds_over(bench, prepared, other, Mask::none), "x"});
   }
+}
+
+// Keys and values of 16 bits, and fewer: fp8 without scales, integers with one of each token and head.
+CardCase stored_as(CardCase row, DType type) {
+  row.kv_dtype = type;
+  if (type == DType::int8 || type == DType::int4) row.kv_scales = KvScales::token;
+  return row;
 }
 
 std::vector<CardCase> decode_rows() {
@@ -124,6 +136,10 @@ std::vector<CardCase> decode_rows() {
   rows.push_back({"batch16 kv8192 fixed_split", llama, same(16, 1), same(16, 8192), 16, PlanMode::fixed_split});
   rows.push_back({"batch64 zipf mean2048 fixed_split", llama, same(64, 1), zipf(64, 2048), 16, PlanMode::fixed_split});
   rows.push_back({"batch16 kv8192 hd64", {32, 8, 64}, same(16, 1), same(16, 8192)});
+  for (const DType type : {DType::fp8_e4m3, DType::int8, DType::int4}) {
+    rows.push_back(stored_as({"batch16 kv8192", llama, same(16, 1), same(16, 8192)}, type));
+    rows.push_back(stored_as({"batch1 kv8192", llama, same(1, 1), same(1, 8192)}, type));
+  }
   return rows;
 }
 

@@ -20,6 +20,8 @@ int64_t CardCase::cache_bytes() const {
 AttentionKernel kernel_of(CardBench& bench, const CardCase& of, Mask mask) {
   AttentionSpec spec = make_spec(DType::bf16, of.shape.head_dim, mask, of.variant);
   spec.sliding_window = of.has_window;
+  spec.kv_dtype = of.kv_dtype;
+  spec.kv_scales = of.kv_scales;
   if (of.page_size == 0) spec.kv_form = KvForm::ragged;
   if (of.is_latent) spec.kv_form = KvForm::latent;
   spec.head_dim_vo = of.value_dim();
@@ -31,6 +33,7 @@ CardBatch::CardBatch(CardBench& bench, const CardCase& of, const AttentionKernel
   lay_requests(of, seed);
   set_input(of, kernel);
   set_tensors(bench, of, cache);
+  give_scales(bench, of);
   give_params(bench, of);
   const bool finds_levels = of.prefix > 0 && of.finds_levels;
   const SharedLevels levels = finds_levels ? levels_from_page_tables(kernel, input) : SharedLevels();
@@ -45,7 +48,7 @@ void CardBatch::lay_requests(const CardCase& of, unsigned seed) {
   std::iota(ids.begin(), ids.end(), 0);
   std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
   const auto behind_prefix = ids.begin() + of.pages_of(of.prefix);
-  bytes_read = of.prefix * of.token_bytes();
+  bytes_read = of.prefix * (of.token_bytes() + of.scale_bytes());
   for (auto [r, own] = std::pair{size_t{0}, behind_prefix}; r < of.kv_lens.size(); ++r) {
     const int pages = of.pages_of(of.kv_lens[r]);
     page_indices.insert(page_indices.end(), ids.begin(), behind_prefix);
@@ -54,7 +57,7 @@ void CardBatch::lay_requests(const CardCase& of, unsigned seed) {
     qo_indptr.push_back(qo_indptr.back() + of.qo_lens[r]);
     kv_indptr.push_back(static_cast<int32_t>(page_indices.size()));
     last_page_len.push_back(of.kv_lens[r] - (pages - 1) * of.page_size);
-    bytes_read += of.kv_lens[r] * of.token_bytes();
+    bytes_read += of.kv_lens[r] * (of.token_bytes() + of.scale_bytes());
   }
 }
 
@@ -102,8 +105,26 @@ void CardBatch::set_tensors(CardBench& bench, const CardCase& of, char* cache) {
   }
   std::vector<int64_t> shape{tokens, of.shape.kv_heads, dim};
   if (of.page_size > 0) shape = {tokens / of.page_size, of.page_size, of.shape.kv_heads, dim};
-  const TensorView k(cache, DType::bf16, shape, bench.device());
-  tensors.kv = {k, TensorView(cache + k.size() * 2, DType::bf16, shape, bench.device())};
+  const TensorView k(cache, of.kv_dtype, shape, bench.device());
+  tensors.kv = {k, TensorView(cache + k.size() * bits_of(of.kv_dtype) / 8, of.kv_dtype, shape, bench.device())};
+}
+
+// Small ones, so that logits are of the usual size.
+void CardBatch::give_scales(CardBench& bench, const CardCase& of) {
+  if (of.kv_scales == KvScales::none) return;
+  std::vector<int64_t> shape(tensors.kv.k.shape().begin(), tensors.kv.k.shape().end());
+  shape.back() = 1;
+  if (of.kv_scales != KvScales::token) std::fill(shape.begin(), shape.end(), 1);
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  const std::vector<float> small(static_cast<size_t>(2 * count), 0x1p-6f);
+  scales = Workspace(bench.device(), small.size() * sizeof(float));
+  cuda::copy_to_card(bench.card(), scales.data(), small.data(), scales.bytes(),
+                     static_cast<cuda::api::Stream>(bench.stream().handle()));
+  bench.stream().synchronize();  // then the host's copy goes
+  auto* const of_keys = static_cast<float*>(scales.data());
+  tensors.kv.k_scale = TensorView(of_keys, DType::fp32, shape, bench.device());
+  tensors.kv.v_scale = TensorView(of_keys + count, DType::fp32, shape, bench.device());
 }
 
 // What the variants of these rows declare.

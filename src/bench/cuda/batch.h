@@ -18,7 +18,7 @@ namespace weft::bench {
 
 inline constexpr int kWindow = 1024;
 
-// In bf16, NHD.
+// Queries and outputs in bf16, NHD.
 struct CardCase {
   std::string name;
   Shape shape;
@@ -31,10 +31,15 @@ struct CardCase {
   bool has_window = false;
   bool is_latent = false;  // a token is one row of head_dim elements, of which all but kRope are its value
   std::optional<Loader> loader = {};
+  DType kv_dtype = DType::bf16;
+  KvScales kv_scales = KvScales::none;  // of tokens, or of the tensor
 
   static constexpr int kRope = 64;
   int value_dim() const { return is_latent ? shape.head_dim - kRope : shape.head_dim; }
-  int64_t token_bytes() const { return int64_t{shape.kv_heads} * shape.head_dim * (is_latent ? 2 : 4); }
+  int64_t token_bytes() const {
+    return int64_t{shape.kv_heads} * shape.head_dim * (is_latent ? 1 : 2) * bits_of(kv_dtype) / 8;
+  }
+  int64_t scale_bytes() const { return kv_scales == KvScales::token ? int64_t{8} * shape.kv_heads : 0; }
   int pages_of(int tokens) const { return page_size == 0 ? tokens : (tokens + page_size - 1) / page_size; }
   int64_t cache_bytes() const;  // of all pages, or tokens
 };
@@ -51,14 +56,15 @@ struct CardBatch {
   std::vector<int32_t> qo_indptr{0}, kv_indptr{0}, page_indices, last_page_len;  // kv_indptr: in pages, or tokens
   PlanInput input;
   PlanBounds bounds;
-  Workspace q, o, plan, slopes;
+  Workspace q, o, plan, slopes, scales;
   AttentionTensors tensors;
-  int64_t bytes_read = 0;  // of the cache, at least
+  int64_t bytes_read = 0;  // of the cache and its scales, at least
 
  private:
   void lay_requests(const CardCase& of, unsigned seed);
   void set_input(const CardCase& of, const AttentionKernel& kernel);
   void set_tensors(CardBench& bench, const CardCase& of, char* cache);
+  void give_scales(CardBench& bench, const CardCase& of);
   void give_params(CardBench& bench, const CardCase& of);
 };
 
