@@ -13,9 +13,9 @@
 
 namespace weft::tile {
 
-// Keys are ordered as the numbers are; 0 and -0 have the same one. x is no NaN.
+// Keys are ordered as the numbers are; x is neither NaN nor -0.
 WEFT_INLINE u32 ordered_key(float x) {
-  const u32 bits = ptx::to_bits(x + 0.f);
+  const u32 bits = ptx::to_bits(x);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
 

@@ -8,6 +8,7 @@
 #include "ops/cuda/kernels/quest_args.h"
 #include "ops/cuda/kernels/rows.h"
 #include "tile/cuda/ptx/dependent_launch.h"
+#include "tile/cuda/ptx/prefetch.h"
 #include "tile/cuda/select.h"
 
 namespace weft::ops {
@@ -164,6 +165,7 @@ class Bounds {
   WEFT_INLINE void find(int part, u32* keys) const {
     WEFT_NO_UNROLL
     for (int tile = part, last = -1; tile * kTilePages < list_.of.competing; tile += args_.parts) {
+      const Located pages = locate(tile);
       float most = ptx::from_bits(0xff800000u);
       WEFT_NO_UNROLL
       for (int first = 0; first < rows_; first += rows_at_once_) {
@@ -172,7 +174,7 @@ class Bounds {
           load_queries(first, n);
           last = first;
         }
-        most = ptx::larger(most, most_of_rows(tile, n));
+        most = ptx::larger(most, most_of_rows(pages, n));
       }
       // Of the lanes that have a page's bound, the first.
       const int own = ptx::lane() % 16, page = page_of(tile, own / (16 / kPages));
@@ -181,8 +183,32 @@ class Bounds {
   }
 
  private:
+  struct Located {
+    const Summary *low[kPages], *high[kPages];
+  };
+
   WEFT_INLINE int page_of(int tile, int i) const {
     return tile * kTilePages + (ptx::warp() * 2 + ptx::lane() / 16) * kPages + i;
+  }
+
+  // This lane's pages of a tile. Their summaries come to the cache: queries are waited for first.
+  WEFT_INLINE Located locate(int tile) const {
+    Located pages;
+    const CardSummaries& from = args_.summaries;
+    const int channel = ptx::lane() % 16 * kChannels;
+    WEFT_UNROLL
+    for (int i = 0; i < kPages; ++i) {
+      const int page = page_of(tile, i), last = list_.of.competing - 1;
+      const int id = page_id(args_.requests, list_.of.request, page < last ? page : last);
+      pages.low[i] =
+          static_cast<const Summary*>(from.low) + id * from.low_page_stride + kv_head_ * from.low_head_stride;
+      pages.high[i] =
+          static_cast<const Summary*>(from.high) + id * from.high_page_stride + kv_head_ * from.high_head_stride;
+      if (channel >= args_.dim) continue;
+      ptx::prefetch(pages.low[i] + channel);
+      ptx::prefetch(pages.high[i] + channel);
+    }
+    return pages;
   }
 
   // The last one again where kRows need more.
@@ -202,23 +228,14 @@ class Bounds {
   }
 
   // The largest of the rows' bounds of page lane % 16 / 8; NaN counts as infinite.
-  WEFT_INLINE float most_of_rows(int tile, int n) const {
-    const Summary *low[kPages], *high[kPages];
-    const CardSummaries& from = args_.summaries;
-    WEFT_UNROLL
-    for (int i = 0; i < kPages; ++i) {
-      const int page = page_of(tile, i), last = list_.of.competing - 1;
-      const int id = page_id(args_.requests, list_.of.request, page < last ? page : last);
-      low[i] = static_cast<const Summary*>(from.low) + id * from.low_page_stride + kv_head_ * from.low_head_stride;
-      high[i] = static_cast<const Summary*>(from.high) + id * from.high_page_stride + kv_head_ * from.high_head_stride;
-    }
+  WEFT_INLINE float most_of_rows(const Located& pages, int n) const {
     float most = ptx::from_bits(0xff800000u);
     WEFT_NO_UNROLL
     for (int row = 0; row < n; row += kRows) {
-      float sums[kPages * kRows] = {};
+      float sums[kPages * kRows] = {};  // from 0 on no sum is -0
       WEFT_NO_UNROLL
       for (int channel = ptx::lane() % 16 * kChannels; channel < args_.dim; channel += kSpan)
-        add_products(row, channel, low, high, sums);
+        add_products(row, channel, pages, sums);
       constexpr int kSharing = 16 / (kPages * kRows);  // lanes that get the same sum
       const float sum = sum_among_16(sums);
       most = ptx::larger(most, sum != sum ? ptx::from_bits(0x7f800000u) : sum);
@@ -229,10 +246,11 @@ class Bounds {
     return most;
   }
 
-  WEFT_INLINE void add_products(int row, int channel, const Summary* const (&low)[kPages],
-                                const Summary* const (&high)[kPages], float (&sums)[kPages * kRows]) const {
-    const EightOf<Summary> lows[] = {EightOf<Summary>(low[0] + channel), EightOf<Summary>(low[1] + channel)};
-    const EightOf<Summary> highs[] = {EightOf<Summary>(high[0] + channel), EightOf<Summary>(high[1] + channel)};
+  WEFT_INLINE void add_products(int row, int channel, const Located& pages, float (&sums)[kPages * kRows]) const {
+    const EightOf<Summary> lows[] = {EightOf<Summary>(pages.low[0] + channel),
+                                     EightOf<Summary>(pages.low[1] + channel)};
+    const EightOf<Summary> highs[] = {EightOf<Summary>(pages.high[0] + channel),
+                                      EightOf<Summary>(pages.high[1] + channel)};
     WEFT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const EightOf<float> q(queries_ + (row + r) * args_.dim + channel);
