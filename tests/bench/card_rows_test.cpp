@@ -98,6 +98,12 @@ TEST_F(CardRows, OfOtherPlansStandBesideThePlanOfTheSameWork) {
   EXPECT_EQ(rows_.of("prefix"), (List{"bandwidth GB/s", "time us", "time over the plain plan's x"}));
 }
 
+TEST_F(CardRows, OfQuestStandBesidePlainDecode) {
+  options_.only = "quest 32q/8kv hd128 page16 bf16 64 pages kv4096";
+  measure_attention(options_, rows_);
+  EXPECT_EQ(rows_.of("quest"), (List{"time us", "time over plain decode of as many pages x", "choice GB/s"}));
+}
+
 TEST_F(CardRows, OfAModelStandBesideItsNodesAndBytes) {
   const testing::TempFolder folder;
   options_.model = folder.path("model.gguf");

@@ -5,39 +5,15 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <random>
 
 #include "bench/cuda/batch.h"
+#include "bench/cuda/quest.h"
 #include "bench/measure.h"
 
 namespace weft::bench {
 namespace {
-
-// A row's kernel, and batches of it that lie side by side in the pool and take turns.
-class Prepared {
- public:
-  Prepared(CardBench& bench, const CardCase& row, Mask mask) : bench_(bench), kernel_(kernel_of(bench, row, mask)) {
-    const int64_t size = row.cache_bytes();
-    for (int i = 0; i < bench.pieces(static_cast<size_t>(size)); ++i)
-      batches_.push_back(
-          std::make_unique<CardBatch>(bench, row, kernel_, bench.pool() + i * size, static_cast<unsigned>(i)));
-  }
-  double bytes() const { return static_cast<double>(batches_[0]->bytes_read); }
-  CardBench::Runs runs() const {
-    constexpr int kFewestRuns = 8;
-    return {std::max(static_cast<int>(batches_.size()), kFewestRuns), [this](int i) {
-              CardBatch& batch = *batches_[static_cast<size_t>(i) % batches_.size()];
-              kernel_.run(batch.plan, batch.tensors, bench_.stream());
-            }};
-  }
-
- private:
-  CardBench& bench_;
-  AttentionKernel kernel_;
-  std::vector<std::unique_ptr<CardBatch>> batches_;
-};
 
 std::vector<int> same(int n, int len) { return std::vector<int>(static_cast<size_t>(n), len); }
 
@@ -333,6 +309,7 @@ void measure_attention_on_card(const BenchOptions& options, BenchReport& report)
     if (name_of_prefill(row).find(options.only) != std::string::npos) measure_prefill(bench, report, row);
   measure_prefill_variants(bench, options, report);
   for (const CardCase& row : prefix_rows()) measure_decode(bench, options, report, row);
+  measure_quest(bench, options, report);
 }
 
 }  // namespace weft::bench

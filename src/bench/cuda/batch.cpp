@@ -142,4 +142,20 @@ void CardBatch::give_params(CardBench& bench, const CardCase& of) {
       {of.variant.tensors[0].name, TensorView(slopes.data(), DType::fp32, {of.shape.qo_heads}, bench.device())}};
 }
 
+Prepared::Prepared(CardBench& bench, const CardCase& row, Mask mask)
+    : bench_(bench), kernel_(kernel_of(bench, row, mask)) {
+  const int64_t size = row.cache_bytes();
+  for (int i = 0; i < bench.pieces(static_cast<size_t>(size)); ++i)
+    batches_.push_back(
+        std::make_unique<CardBatch>(bench, row, kernel_, bench.pool() + i * size, static_cast<unsigned>(i)));
+}
+
+CardBench::Runs Prepared::runs() const {
+  constexpr int kFewestRuns = 8;
+  return {std::max(static_cast<int>(batches_.size()), kFewestRuns), [this](int i) {
+            CardBatch& batch = *batches_[static_cast<size_t>(i) % batches_.size()];
+            kernel_.run(batch.plan, batch.tensors, bench_.stream());
+          }};
+}
+
 }  // namespace weft::bench

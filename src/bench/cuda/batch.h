@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,6 +67,19 @@ struct CardBatch {
   void set_tensors(CardBench& bench, const CardCase& of, char* cache);
   void give_scales(CardBench& bench, const CardCase& of);
   void give_params(CardBench& bench, const CardCase& of);
+};
+
+// A row's kernel, and batches of it that lie side by side in the pool and take turns.
+class Prepared {
+ public:
+  Prepared(CardBench& bench, const CardCase& row, Mask mask);
+  double bytes() const { return static_cast<double>(batches_[0]->bytes_read); }
+  CardBench::Runs runs() const;
+
+ private:
+  CardBench& bench_;
+  AttentionKernel kernel_;
+  std::vector<std::unique_ptr<CardBatch>> batches_;
 };
 
 }  // namespace weft::bench
