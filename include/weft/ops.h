@@ -150,11 +150,23 @@ struct Philox {
   uint64_t seed = 0, position = 0;
   friend bool operator==(const Philox&, const Philox&) = default;
 };
+// All that decides the token behind a row of logits. The logits change first, in this order, each by fp32 operations
+// that are the same on every device: repetition, presence and frequency of what prompt and output hold; biases, those
+// of one token added up before; what is ruled out, and what the mask leaves out (apply_token_mask), becomes -inf.
+struct TokenDraw {
+  SamplingParams params = {};
+  Philox random = {};  // whose number is taken
+  Penalties penalties = {};
+  std::span<const int32_t> prompt = {}, output = {};
+  std::span<const std::pair<int32_t, float>> bias = {};
+  std::span<const int32_t> ruled_out = {};  // ids
+  std::span<const uint32_t> mask = {};      // empty: all may be drawn
+};
 // Draws from one row of logits [vocab]. The same params, logits, seed and position give the same id everywhere.
 // Throws Error(invalid_argument) for params out of range, and for logits that are all -inf or NaN.
 int32_t sample(std::span<const float> logits, const SamplingParams& params, Philox& random);
-// One draw a row of logits [rows, vocab] fp32, rows over the team: row i by params[i] and random[i], so that a row's
-// token depends on nothing else in the batch. Throws like sample, and then no position has moved.
+// One draw a row of logits [rows, vocab] fp32, of the CPU or a card: row i by params[i] and random[i], so that a row's
+// token depends on nothing else in the batch, nor on where it lies. Throws like sample, and then no position has moved.
 std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
                                  std::span<Philox> random, Stream stream = {});
 // Natural log-softmax of one token, in double.

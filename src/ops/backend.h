@@ -12,6 +12,7 @@
 #include "ops/quest.h"
 #include "ops/rope.h"
 #include "weft/device.h"
+#include "weft/ops.h"
 #include "weft/tensor.h"
 
 namespace weft::ops {
@@ -47,6 +48,10 @@ class Backend {
   virtual void summarise(const SummaryCall& call, Stream stream) const = 0;
   virtual void choose(const ChooseCall& call, Stream stream) const = 0;
   virtual void set_pages(const SetPagesCall& call, Stream stream) const = 0;
+  // ids[i]: drawn from row i of logits [rows, vocab] by how[i], which changes no logit; -1: all are -inf or NaN. They
+  // are there when it returns.
+  virtual void draw(const TensorView& logits, std::span<const TokenDraw> how, std::span<int32_t> ids,
+                    Stream stream) const = 0;
 };
 
 // Rows of x [rows, dim] or [rows, heads, dim].

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 
 #include "base/check.h"
+#include "ops/elementwise.h"
 
 namespace weft::ops {
 namespace {
@@ -58,6 +60,87 @@ void check_possible(std::string_view op, bool is_possible, int64_t size) {
   check(is_possible, ErrorCode::invalid_argument,
         "{}: each of the {} logits is -inf or NaN; leave a token possible, or see to the model and its input", op,
         size);
+}
+
+namespace {
+
+constexpr size_t kWordBits = 32;
+
+void check_token(std::string_view op, std::string_view of, int32_t id, int64_t vocab) {
+  check(id >= 0 && id < vocab, ErrorCode::invalid_token, "{}: {} token {}; allowed are 0 to {}", op, of, id, vocab - 1);
+}
+
+bool penalises(const Penalties& p) { return p.repetition != 1.f || p.presence != 0.f || p.frequency != 0.f; }
+
+}  // namespace
+
+void check_penalties(std::string_view op, const Penalties& penalties) {
+  check(penalties.repetition > 0.f && std::isfinite(penalties.repetition), ErrorCode::invalid_argument,
+        "{}: repetition = {}; a number above 0 is needed, 1 is off", op, penalties.repetition);
+  check(std::isfinite(penalties.presence) && std::isfinite(penalties.frequency), ErrorCode::invalid_argument,
+        "{}: presence = {}, frequency = {}; finite numbers are needed, 0 is off", op, penalties.presence,
+        penalties.frequency);
+}
+
+void check_draw(std::string_view op, const TokenDraw& draw, int64_t vocab) {
+  check_params(op, draw.params);
+  check_penalties(op, draw.penalties);
+  for (const int32_t id : draw.prompt) check_token(op, "the prompt's", id, vocab);
+  for (const int32_t id : draw.output) check_token(op, "the output's", id, vocab);
+  for (const int32_t id : draw.ruled_out) check_token(op, "ruled out", id, vocab);
+  for (const auto& [id, bias] : draw.bias) {
+    check_token(op, "biased", id, vocab);
+    check(!std::isnan(bias) && bias != INFINITY, ErrorCode::invalid_argument,
+          "{}: bias of token {} is {}; a finite number or -inf is needed", op, id, bias);
+  }
+  const size_t words = (static_cast<size_t>(vocab) + kWordBits - 1) / kWordBits;
+  check(draw.mask.empty() || draw.mask.size() == words, ErrorCode::invalid_shape,
+        "{}: mask has {} words for {} logits; {} are needed, a bit a token", op, draw.mask.size(), vocab, words);
+}
+
+tile::DrawPenalties penalties_of(const TokenDraw& draw) {
+  return {draw.penalties.repetition, draw.penalties.presence, draw.penalties.frequency};
+}
+
+std::vector<tile::LogitChange> changes_of(const TokenDraw& draw) {
+  std::vector<tile::LogitChange> changes;
+  std::unordered_map<int32_t, size_t> found;
+  const auto of = [&](int32_t id) -> tile::LogitChange& {
+    const auto [at, is_new] = found.try_emplace(id, changes.size());
+    if (is_new) changes.push_back({.id = id, .count = 0, .seen = false, .bias = 0.f});
+    return changes[at->second];
+  };
+  if (penalises(draw.penalties)) {
+    if (draw.penalties.repetition != 1.f)
+      for (const int32_t id : draw.prompt) of(id).seen = true;
+    for (const int32_t id : draw.output) {
+      tile::LogitChange& change = of(id);
+      change.seen = true;
+      ++change.count;
+    }
+  }
+  for (const auto& [id, bias] : draw.bias) of(id).bias += bias;
+  for (const int32_t id : draw.ruled_out) of(id).bias = -INFINITY;
+  return changes;
+}
+
+void change_logits(std::span<float> logits, const TokenDraw& draw) {
+  const std::vector<tile::LogitChange> changes = changes_of(draw);
+  loops().change(logits.data(), penalties_of(draw), changes.data(), static_cast<long long>(changes.size()));
+  if (draw.mask.empty()) return;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if ((draw.mask[i / kWordBits] >> (i % kWordBits) & 1u) == 0) logits[i] = -INFINITY;
+}
+
+int32_t RowDraw::draw(std::span<const float> row, const TokenDraw& how) {
+  Philox random = how.random;
+  const uint64_t bits = take_bits(how.params, random);
+  const tile::DrawRule rule = rule_of(how.params);
+  if (!penalises(how.penalties) && how.bias.empty() && how.ruled_out.empty() && how.mask.empty())
+    return draw(row, rule, bits);
+  changed_.assign(row.begin(), row.end());
+  change_logits(changed_, how);
+  return draw(changed_, rule, bits);
 }
 
 int32_t first_of_largest(std::span<const float> logits) { return RowDraw().draw(logits, {}, 0); }
@@ -276,6 +359,17 @@ int32_t RowDraw::draw_of_all(const tile::DrawRule& rule, uint64_t bits) {
   }
   if (!rule.keeps_all()) total = sum_kept(last, rule.least_weight);
   return pick(tile::scaled_below(bits, total), last, rule.least_weight);
+}
+
+// ---------------------------------------------------------------- rows
+
+void draw_rows(const std::function<std::span<const float>(size_t row)>& row_of, std::span<const TokenDraw> how,
+               int64_t vocab, WorkerTeam& team, std::span<int32_t> ids) {
+  for_rows(team, static_cast<int64_t>(how.size()), vocab, [&](int64_t begin, int64_t end) {
+    RowDraw drawer;
+    for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row)
+      ids[row] = drawer.draw(row_of(row), how[row]);
+  });
 }
 
 }  // namespace weft::ops

@@ -6,32 +6,46 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "ops/kernels/draw.h"
 #include "tile/abi/draw.h"
+#include "weft/device.h"
 #include "weft/ops.h"
 
 namespace weft::ops {
 
 // Throws Error(invalid_argument) for a parameter out of its range.
 void check_params(std::string_view op, const SamplingParams& params);
+void check_penalties(std::string_view op, const Penalties& penalties);
 // Of params that were checked.
 tile::DrawRule rule_of(const SamplingParams& params);
 // The generator's next number. A draw at temperature 0 takes none.
 inline uint64_t take_bits(const SamplingParams& params, Philox& random) {
   return params.temperature == 0.f ? 0 : tile::random_bits(random.seed, random.position++);
 }
+// Of a draw that was made: its number is taken.
+inline void move_on(const SamplingParams& params, Philox& random) { take_bits(params, random); }
 
 // The first of the largest logits; -1: all are -inf or NaN.
 int32_t first_of_largest(std::span<const float> logits);
 // What is thrown for such a row.
 void check_possible(std::string_view op, bool is_possible, int64_t size);
 
+// Throws Error(invalid_token | invalid_argument | invalid_shape) for anything of a draw that does not fit the vocabulary.
+void check_draw(std::string_view op, const TokenDraw& draw, int64_t vocab);
+tile::DrawPenalties penalties_of(const TokenDraw& draw);
+// What it changes but for its mask, one of a token.
+std::vector<tile::LogitChange> changes_of(const TokenDraw& draw);
+void change_logits(std::span<float> logits, const TokenDraw& draw);
+
 class RowDraw {
  public:
+  // The id, after the row's changes; -1 where then each logit is -inf or NaN.
+  int32_t draw(std::span<const float> row, const TokenDraw& how);
   // The id; -1 where each logit is -inf or NaN.
   int32_t draw(std::span<const float> row, const tile::DrawRule& rule, uint64_t bits);
   // The ids of the k largest logits in their order; fewer where fewer are above -inf. Beside inf only its equals.
@@ -65,6 +79,7 @@ class RowDraw {
   uint64_t sum_kept(Last last, int least_weight);
   int32_t pick(uint64_t left, Last last, int least_weight) const;
 
+  std::vector<float> changed_;
   // Of the row at hand.
   std::span<const float> row_ = {};
   float largest_ = 0.f, scale_ = 0.f;
@@ -75,5 +90,9 @@ class RowDraw {
   std::vector<int32_t> ids_;
   std::vector<Candidate> candidates_;
 };
+
+// Token i from row_of(i), of `vocab` logits, by how[i]; rows over the team.
+void draw_rows(const std::function<std::span<const float>(size_t row)>& row_of, std::span<const TokenDraw> how,
+               int64_t vocab, WorkerTeam& team, std::span<int32_t> ids);
 
 }  // namespace weft::ops

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/enum_names.h"
+#include "ops/backend.h"
 #include "ops/draw.h"
 #include "ops/elementwise.h"
 #include "weft/ops.h"
@@ -74,28 +75,25 @@ int32_t sample(std::span<const float> logits, const SamplingParams& params, Phil
 
 std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
                                  std::span<Philox> random, Stream stream) {
-  ops::check_fp32("sample_rows", "logits", logits, 2, 2);
+  const Device device = ops::device_of(logits);
+  const ops::Backend& backend = ops::backend_of("sample_rows", device);
+  ops::check_fp32("sample_rows", "logits", logits, 2, 2, device);
+  ops::check_stream("sample_rows", stream, device);
   const auto rows = static_cast<size_t>(logits.shape(0)), vocab = static_cast<size_t>(logits.shape(1));
   check(params.size() == rows && random.size() == rows, ErrorCode::invalid_shape,
         "sample_rows: {} params and {} generators for {} rows of logits; one of each a row is needed", params.size(),
         random.size(), rows);
   for (const SamplingParams& p : params) ops::check_params("sample_rows", p);
+  std::vector<TokenDraw> how(rows);
+  for (size_t row = 0; row < rows; ++row) how[row] = {.params = params[row], .random = random[row]};
   std::vector<int32_t> ids(rows);
-  std::vector<Philox> moved(random.begin(), random.end());
-  ops::for_rows(
-      stream.team(), static_cast<int64_t>(rows), static_cast<int64_t>(vocab), [&](int64_t begin, int64_t end) {
-        ops::RowDraw drawer;
-        for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
-          const auto* const at = logits.as<const float>() + static_cast<int64_t>(row) * logits.stride(0);
-          ids[row] = drawer.draw({at, vocab}, ops::rule_of(params[row]), ops::take_bits(params[row], moved[row]));
-        }
-      });
+  backend.draw(logits, how, ids, stream);
   for (size_t row = 0; row < rows; ++row)
     check(ids[row] >= 0, ErrorCode::invalid_argument,
           "sample_rows: row {}: each of the {} logits is -inf or NaN; leave a token possible, or see to the model and "
           "its input",
           row, vocab);
-  std::ranges::copy(moved, random.begin());
+  for (size_t row = 0; row < rows; ++row) ops::move_on(params[row], random[row]);
   return ids;
 }
 

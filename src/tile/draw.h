@@ -15,6 +15,24 @@ namespace weft::tile {
 
 inline constexpr float kLeastExponent = -20.75f;  // below it a logit weighs nothing; from it on at least 1
 
+// A finite logit stays finite, whatever finite number changes it. Math of one number.
+template <class Math>
+WEFT_INLINE float changed_logit(float logit, const DrawPenalties& penalties, const LogitChange& change) {
+  constexpr float kMost = 3.402823466e38f;
+  const bool is_finite = logit >= -kMost && logit <= kMost;
+  const auto held = [&](float x) { return is_finite && x < -kMost ? -kMost : is_finite && x > kMost ? kMost : x; };
+  if (change.seen && penalties.repetition != 1.f)
+    logit = held(logit > 0.f ? logit / penalties.repetition : Math::multiply(logit, penalties.repetition));
+  if (change.count > 0) {
+    constexpr float kSmall = 0x1p-32f;  // times a number of tokens nothing overflows
+    const float times = Math::multiply(Math::multiply(penalties.frequency, kSmall), static_cast<float>(change.count));
+    const float penalty = Math::add(Math::multiply(penalties.presence, kSmall), times);
+    logit = held(Math::multiply(Math::add(Math::multiply(logit, kSmall), -penalty), 0x1p32f));
+  }
+  if (change.bias < -kMost) return change.bias;
+  return held(Math::add(logit, change.bias));
+}
+
 // (logit - largest) * scale, at most 0, NaN for NaN; falls nowhere as the logit rises. Infinite logits are equal.
 template <class Math>
 WEFT_INLINE typename Math::Real draw_exponent(typename Math::Real logit, float largest, float scale) {

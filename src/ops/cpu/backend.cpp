@@ -1,6 +1,7 @@
 // Operators on the CPU: one row after another, rows over the team.
 #include "ops/cpu/backend.h"
 
+#include "ops/draw.h"
 #include "ops/elementwise.h"
 
 namespace weft::ops {
@@ -63,6 +64,15 @@ class CpuBackend : public Backend {
   void summarise(const SummaryCall& call, Stream stream) const override { summarise_on_cpu(call, stream); }
   void choose(const ChooseCall& call, Stream stream) const override { choose_on_cpu(call, stream); }
   void set_pages(const SetPagesCall& call, Stream stream) const override { set_pages_on_cpu(call, stream); }
+
+  void draw(const TensorView& logits, std::span<const TokenDraw> how, std::span<int32_t> ids,
+            Stream stream) const override {
+    const auto row_of = [&](size_t row) {
+      const float* const first = logits.as<const float>() + static_cast<int64_t>(row) * logits.stride(0);
+      return std::span(first, static_cast<size_t>(logits.shape(1)));
+    };
+    draw_rows(row_of, how, logits.shape(1), stream.team(), ids);
+  }
 };
 
 }  // namespace

@@ -3,12 +3,14 @@
 
 #include <array>
 #include <numbers>
+#include <numeric>
 #include <vector>
 
 #include "base/check.h"
 #include "device/cuda/memory.h"
 #include "jit/cuda/runtime.h"
 #include "ops/cuda/blas.h"
+#include "ops/cuda/draw.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/kernels/args.h"
 #include "ops/cuda/launch.h"
@@ -130,6 +132,17 @@ class CudaBackend : public Backend {
                           .add = call.add,
                           .exact = call.exact},
                          Workspace(), stream);
+  }
+
+  void draw(const TensorView& logits, std::span<const TokenDraw> how, std::span<int32_t> ids,
+            Stream stream) const override {
+    const Device device = logits.device();
+    std::vector<int64_t> rows(how.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    CardDraws draws(device);
+    const CardLogits where{logits.as<float>(), logits.shape(1), logits.stride(0)};
+    const int* const there = draws.run(where, rows, how, stream);
+    if (!rows.empty()) cuda::runtime().read(device, there, ids.data(), static_cast<int64_t>(ids.size_bytes()), stream);
   }
 
   void append(const AppendCall& call, Stream stream) const override {

@@ -9,6 +9,7 @@ namespace weft {
 namespace text {
 extern const char* const ops_elementwise;
 extern const char* const ops_append;
+extern const char* const ops_draw;
 extern const char* const ops_greedy;
 extern const char* const ops_quest;
 extern const char* const ops_linear;
@@ -122,6 +123,15 @@ KernelText greedy_kernel() {
           .head = text::ops_greedy,
           .threads = kThreads,
           .shared_bytes = kGreedySharedBytes};
+}
+
+KernelText draw_kernel() {
+  return {.name = "weft_draw",
+          .symbol = "weft_draw",
+          .file = "ops/cuda/kernels/draw.h",
+          .head = text::ops_draw,
+          .threads = 32 * kDrawWarps,
+          .shared_bytes = static_cast<int>(sizeof(DrawShared))};
 }
 
 KernelText append_kernel(DType cache, KvScales scales) {

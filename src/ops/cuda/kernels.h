@@ -28,6 +28,7 @@ KernelText set_pages_kernel();
 KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated);
 KernelText embed_kernel(WeightType weights);
 KernelText greedy_kernel();
+KernelText draw_kernel();
 // For weights in tiles (kernels/tiled_linear.h).
 struct TiledLinearForm {
   WeightType weights = WeightType::bf16;

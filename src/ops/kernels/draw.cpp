@@ -193,6 +193,17 @@ int bins_down_to(float exponent) {
   return exponent < tile::kLeastExponent ? DrawTable::kBins : static_cast<int>(exponent * -kBinsOfOne) + 1;
 }
 
+// Of one number, for what changes few logits.
+struct ScalarMath {
+  static WEFT_INLINE float add(float a, float b) { return a + b; }
+  static WEFT_INLINE float multiply(float a, float b) { return a * b; }
+};
+
+void change(float* row, const tile::DrawPenalties& penalties, const tile::LogitChange* changes, long long n) {
+  for (long long i = 0; i < n; ++i)
+    row[changes[i].id] = tile::changed_logit<ScalarMath>(row[changes[i].id], penalties, changes[i]);
+}
+
 double sum_of_exp(const float* row, long long n, float largest) {
   constexpr long long kOfBlock = 256;
   double total = 0;
@@ -215,6 +226,6 @@ double sum_of_exp(const float* row, long long n, float largest) {
 }  // namespace
 
 extern const DrawTable draw_loops = {largest_of_blocks, first_equal, weigh,        sum_blocks, add_to_bins,
-                                     select_bin,        select,      bins_down_to, sum_of_exp};
+                                     select_bin,        select,      bins_down_to, change,     sum_of_exp};
 
 }  // namespace weft::ops::WEFT_ISA_NAME

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/cpu/built_isas.h"
+#include "tile/abi/draw.h"
 
 namespace weft::ops {
 
@@ -27,6 +28,7 @@ struct DrawTable {
   long long (*select)(const float* row, long long n, float least, int* ids);
   // The bin behind all whose exponent (tile/draw.h) is at least this.
   int (*bins_down_to)(float exponent);
+  void (*change)(float* row, const tile::DrawPenalties& penalties, const tile::LogitChange* changes, long long n);
   // The sum of e^(logit - largest), `largest` finite, in fp32 within blocks of 256.
   double (*sum_of_exp)(const float* row, long long n, float largest);
 };

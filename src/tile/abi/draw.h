@@ -26,6 +26,18 @@ struct DrawRule {
   constexpr bool keeps_all() const { return top_k == 0 && !has_share() && least_weight <= 1; }
 };
 
+// What changes a row's logits before a token is drawn: first the penalties of what was said, then a bias.
+struct DrawPenalties {
+  float repetition = 1.f, presence = 0.f, frequency = 0.f;
+};
+// Of one token. A row has one of a token at most.
+struct LogitChange {
+  int id;
+  int count;   // in the output: presence, and frequency as many times
+  bool seen;   // in prompt or output: repetition
+  float bias;  // -inf rules it out
+};
+
 // The least weight that is `share` of `total`, which is below 2^50; at least 1.
 constexpr unsigned long long weight_of_share(unsigned long long total, unsigned long long share) {
   const unsigned long long low = (total & 0xffffffffu) * share, high = (total >> 32) * share;

@@ -1,6 +1,8 @@
 // Arguments of the operators' kernels, for host and kernel alike.
 #pragma once
 
+#include "tile/abi/draw.h"
+
 namespace weft::ops {
 
 // Rows of fp32: row i lies at data + i / inner * outer_stride + i % inner * inner_stride, in elements.
@@ -57,6 +59,62 @@ struct GreedyArgs {
 };
 inline constexpr int kGreedyWarps = 8;  // of a CTA
 inline constexpr int kGreedySharedBytes = 2 * 8 * kGreedyWarps;
+
+// A token drawn from a row of logits (tile/abi/draw.h), in order of the launch's rows.
+struct DrawRow {
+  long long row;  // of the logits
+  unsigned long long seed, position;
+  tile::DrawRule rule;
+  tile::DrawPenalties penalties;
+  int first_change, num_changes;
+  const unsigned* mask;  // token i may be drawn iff bit i % 32 of word i / 32 is set; null: all
+};
+// ids[i]: the i-th row's, -1 where nothing can be drawn. The changes are written to the logits.
+struct DrawArgs {
+  float* logits;  // [., columns], rows `stride` apart
+  long long stride;
+  const DrawRow* rows;
+  const tile::LogitChange* changes;
+  int* ids;
+  int columns;
+};
+inline constexpr int kDrawWarps = 16;  // of a CTA; those of a cluster share a row
+inline constexpr int kDrawBins = 1024, kDrawKeyBins = 256;
+inline constexpr int kDrawFew = 256;  // tokens that are ordered by comparing each with each
+inline constexpr int kMostDrawCtas = 8;
+// Shared memory of a CTA.
+struct DrawShared {
+  // What this CTA's part of the row adds to bins; sums in two words.
+  struct {
+    unsigned count[kDrawBins], low[kDrawBins], high[kDrawBins];
+  } own;
+  // Of the whole row: bins by exponent, and those by 8 bits of the keys of one of them.
+  struct {
+    unsigned long long sum[kDrawBins];
+    unsigned count[kDrawBins];
+  } bins;
+  struct {
+    unsigned long long sum[kDrawKeyBins];
+    unsigned count[kDrawKeyBins];
+  } key_bins;
+  // Few tokens; first those of this CTA's part.
+  struct {
+    float logit[kDrawFew];
+    int id[kDrawFew], weight[kDrawFew];
+    unsigned count;
+  } few;
+  // Slices of the row: their kept weight but for tokens that tie with the last one, and how many these are.
+  struct {
+    unsigned long long sum[kMostDrawCtas * kDrawWarps];
+    unsigned ties[kMostDrawCtas * kDrawWarps];
+  } slices, of_warps;
+  unsigned long long warp_sums[kDrawWarps], warp_counts[kDrawWarps];
+  unsigned long long greatest[kDrawWarps + 1];
+  // What one thread found for all.
+  unsigned long long found_sum;
+  unsigned found_count;
+  int found;
+};
 
 // Pairs of each head are turned by the angle of their row.
 struct RotateArgs {

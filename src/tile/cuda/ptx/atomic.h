@@ -33,6 +33,15 @@ WEFT_INLINE u32 atomic_add(u32* p, u32 x) {
                : "memory");
   return old;
 }
+// The same in shared memory of the CTA.
+WEFT_INLINE u32 atomic_add_shared(u32* p, u32 x) {
+  u32 old;
+  asm volatile("atom.relaxed.cta.shared::cta.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "r"(shared_address(p)), "r"(x)
+               : "memory");
+  return old;
+}
 WEFT_INLINE u32 atomic_or(u32* p, u32 x) {
   u32 old;
   asm volatile("atom.relaxed.gpu.global.or.b32 %0, [%1], %2;"
@@ -69,10 +78,6 @@ WEFT_INLINE void store_relaxed(u64* p, u64 x) {
 WEFT_INLINE void store_relaxed(u64* p, const u64 (&x)[2]) {
   asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "l"(x[0]), "l"(x[1])
                : "memory");
-}
-// In shared memory; orders nothing.
-WEFT_INLINE void atomic_add_shared(u32* p, u32 x) {
-  asm volatile("red.relaxed.cta.shared::cta.add.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(x) : "memory");
 }
 // Words of shared memory by which threads of a CTA tell each other how far they are; they order nothing.
 WEFT_INLINE u32 load_relaxed_shared(const u32* p) {

@@ -10,8 +10,9 @@ WEFT_INLINE u32 to_bits(float x) { return __float_as_uint(x); }
 
 WEFT_INLINE int count_bits(u32 x) { return __popc(x); }  // that are 1
 
-// a * b, and a * b + c, rounded once and as they stand: no compiler makes one of the other.
+// a * b, a + b, and a * b + c, rounded once and as they stand: no compiler makes one of the other.
 WEFT_INLINE float product(float a, float b) { return __fmul_rn(a, b); }
+WEFT_INLINE float sum(float a, float b) { return __fadd_rn(a, b); }
 WEFT_INLINE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
 // x & mask | bits.

@@ -11,8 +11,10 @@ WEFT_INLINE u32 atomic_add_release(u32* p, u32 x) {
   return simt::atomic(simt::AtomicOp::add, p, x, simt::Ordering::release);
 }
 WEFT_INLINE u32 atomic_add(u32* p, u32 x) { return simt::atomic(simt::AtomicOp::add, p, x, simt::Ordering::relaxed); }
+WEFT_INLINE u32 atomic_add_shared(u32* p, u32 x) {
+  return simt::atomic(simt::AtomicOp::add, p, x, simt::Ordering::relaxed);
+}
 WEFT_INLINE u32 atomic_or(u32* p, u32 x) { return simt::atomic(simt::AtomicOp::bit_or, p, x, simt::Ordering::relaxed); }
-WEFT_INLINE void atomic_add_shared(u32* p, u32 x) { simt::atomic(simt::AtomicOp::add, p, x, simt::Ordering::relaxed); }
 WEFT_INLINE u32 load_acquire(const u32* p) { return simt::load_acquire(p); }
 WEFT_INLINE void store_release(u32* p, u32 x) { simt::store_release(p, x); }
 WEFT_INLINE u64 load_relaxed(const u64* p) { return simt::load_relaxed(p); }

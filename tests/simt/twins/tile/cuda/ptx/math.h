@@ -8,6 +8,7 @@ WEFT_INLINE float from_bits(u32 bits) { return __builtin_bit_cast(float, bits); 
 WEFT_INLINE u32 to_bits(float x) { return __builtin_bit_cast(u32, x); }
 WEFT_INLINE int count_bits(u32 x) { return __builtin_popcount(x); }
 WEFT_INLINE float product(float a, float b) { return a * b; }
+WEFT_INLINE float sum(float a, float b) { return a + b; }
 WEFT_INLINE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 WEFT_INLINE u32 and_or(u32 x, u32 mask, u32 bits) { return (x & mask) | bits; }
 // To fp32, so that rounding that to fewer bits rounds once.

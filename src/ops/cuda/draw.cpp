@@ -1,0 +1,86 @@
+#include "ops/cuda/draw.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "jit/cuda/runtime.h"
+#include "ops/cuda/kernels.h"
+#include "ops/draw.h"
+
+namespace weft::ops {
+namespace {
+
+constexpr int64_t kLeastColumns = 1024;  // of a CTA
+
+// CTAs of a row: rows together have no more than the card holds at once.
+int ctas_of_row(const cuda::LoadedKernel& kernel, const cuda::Grid& grid, Device device, int64_t rows,
+                int64_t columns) {
+  const cuda::Runtime& on = cuda::runtime();
+  if (on.architecture(device) < "sm_90") return 1;
+  const int64_t most = int64_t{on.ctas_per_multiprocessor(kernel, grid)} * on.num_multiprocessors(device);
+  int ctas = 1;
+  while (2 * ctas <= kMostDrawCtas && 2 * ctas * rows <= most && 2 * ctas * kLeastColumns <= columns) ctas *= 2;
+  return ctas;
+}
+
+}  // namespace
+
+const int* CardDraws::run(const CardLogits& logits, std::span<const int64_t> rows, std::span<const TokenDraw> how,
+                          Stream stream) {
+  ensure(rows.size() == how.size(), "{} rows of logits for {} draws", rows.size(), how.size());
+  if (rows.empty()) return nullptr;
+  rows_.clear();
+  changes_.clear();
+  masks_.clear();
+  std::vector<size_t> mask_begins;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<tile::LogitChange> changes = changes_of(how[i]);
+    rows_.push_back({.row = rows[i],
+                     .seed = how[i].random.seed,
+                     .position = how[i].random.position,
+                     .rule = rule_of(how[i].params),
+                     .penalties = penalties_of(how[i]),
+                     .first_change = static_cast<int>(changes_.size()),
+                     .num_changes = static_cast<int>(changes.size()),
+                     .mask = nullptr});
+    changes_.insert(changes_.end(), changes.begin(), changes.end());
+    mask_begins.push_back(masks_.size());
+    masks_.insert(masks_.end(), how[i].mask.begin(), how[i].mask.end());
+  }
+  const size_t row_bytes = rows_.size() * sizeof(DrawRow), change_bytes = changes_.size() * sizeof(tile::LogitChange),
+               mask_bytes = masks_.size() * sizeof(uint32_t), id_bytes = rows_.size() * sizeof(int);
+  const size_t bytes = row_bytes + change_bytes + mask_bytes + id_bytes;
+  if (memory_.bytes() < bytes) {
+    memory_ = {};
+    memory_ = Workspace(device_, bytes + bytes / 2);  // lists of what was said grow from step to step
+  }
+  auto* const on_card = static_cast<char*>(memory_.data());
+  const auto* const masks = reinterpret_cast<const unsigned*>(on_card + row_bytes + change_bytes);
+  for (size_t i = 0; i < rows_.size(); ++i)
+    if (!how[i].mask.empty()) rows_[i].mask = masks + mask_begins[i];
+  const cuda::Runtime& on = cuda::runtime();
+  const auto piece = [](const void* data, size_t size) { return Bytes{data, static_cast<int64_t>(size)}; };
+  const Bytes pieces[] = {piece(rows_.data(), row_bytes), piece(changes_.data(), change_bytes),
+                          piece(masks_.data(), mask_bytes)};
+  on.write(device_, on_card, pieces, stream);
+
+  const KernelText text = draw_kernel();
+  const cuda::LoadedKernel& kernel = on.load(device_, text);
+  cuda::Grid grid = text.grid(1);
+  grid.cluster = ctas_of_row(kernel, grid, device_, static_cast<int64_t>(rows.size()), logits.vocab);
+  grid.ctas = static_cast<int>(rows.size()) * grid.cluster;
+  grid.programmatic_launch = true;
+  int* const ids = reinterpret_cast<int*>(on_card + row_bytes + change_bytes + mask_bytes);
+  on.launch(kernel, grid,
+            DrawArgs{.logits = logits.data,
+                     .stride = logits.stride,
+                     .rows = reinterpret_cast<const DrawRow*>(on_card),
+                     .changes = reinterpret_cast<const tile::LogitChange*>(on_card + row_bytes),
+                     .ids = ids,
+                     .columns = static_cast<int>(logits.vocab)},
+            stream);
+  return ids;
+}
+
+}  // namespace weft::ops
