@@ -279,6 +279,11 @@ class ForwardPass {
   // least. -1: the row's logits are all -inf or NaN, of which sample() throws.
   std::span<const int32_t> run_greedy(std::span<const Input> inputs, const SharedPrefixes& prefixes = {});
   std::span<const int32_t> run_greedy(std::initializer_list<Input> inputs);
+  // The same with an id for each row, drawn as draws[row] says: the id that sample() would draw after the changes, on
+  // every device. -1: the changed logits are all -inf or NaN. Throws Error(invalid_argument | invalid_token |
+  // invalid_shape), and changes nothing then, for a draw that does not fit the vocabulary or is missing.
+  std::span<const int32_t> run_sampled(std::span<const Input> inputs, std::span<const TokenDraw> draws,
+                                       const SharedPrefixes& prefixes = {});
   // Whether ids alone come back from the device then, and not logits.
   bool finds_ids() const;
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decode/executor.h"
 #include "decode/layers.h"
 #include "decode/step_attention.h"
 #include "ops/draw.h"
@@ -33,6 +34,9 @@ int64_t logit_rows_of(const ForwardPass::Input& input) {
   return std::min(input.logit_rows, static_cast<int64_t>(input.tokens.size()));
 }
 
+// What is asked of each row that gives logits.
+enum class Asked : uint8_t { logits, greedy, drawn };
+
 }  // namespace
 
 struct ForwardPass::Impl {
@@ -51,13 +55,22 @@ struct ForwardPass::Impl {
         made(decode::make_layers(config, std::move(from), options, sequences)) {}
 
   // The rows that give logits.
-  int64_t run(std::span<const Input> inputs, const SharedPrefixes& prefixes, bool wants_ids);
+  int64_t run(std::span<const Input> inputs, const SharedPrefixes& prefixes, Asked asked,
+              std::span<const TokenDraw> draws = {});
   TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes);
   std::span<const int32_t> run_greedy(std::span<const Input> inputs, const SharedPrefixes& prefixes);
+  std::span<const int32_t> run_sampled(std::span<const Input> inputs, std::span<const TokenDraw> draws,
+                                       const SharedPrefixes& prefixes);
+  std::span<const float> row_of(size_t row) const {
+    const auto vocab = static_cast<size_t>(config.vocab_size);
+    return {static_cast<const float*>(logits.data()) + row * vocab, vocab};
+  }
   void make_room(Workspace& memory, size_t bytes) const;
   // Where results begin.
-  decode::StepOutput output(bool wants_ids) const {
-    if (wants_ids) return {.greedy = static_cast<int32_t*>(ids.data())};
+  decode::StepOutput output(Asked asked, std::span<const TokenDraw> draws = {}) const {
+    auto* const first_id = static_cast<int32_t*>(ids.data());
+    if (asked == Asked::greedy) return {.greedy = first_id};
+    if (asked == Asked::drawn) return {.drawn = first_id, .draws = draws.data()};
     return {.logits = static_cast<float*>(logits.data())};
   }
   void check_inputs(std::span<const Input> inputs, const SharedPrefixes& prefixes) const;
@@ -103,6 +116,8 @@ void ForwardPass::Impl::run_step(decode::StepOutput& to) {
   const auto wanted = static_cast<int64_t>(step.wanted.size());
   if (to.greedy != nullptr)
     to.greedy += wanted;
+  else if (to.drawn != nullptr)
+    to.drawn += wanted, to.draws += wanted;
   else
     to.logits += wanted * config.vocab_size;
 }
@@ -116,24 +131,38 @@ void ForwardPass::Impl::make_room(Workspace& memory, size_t bytes) const {
 }
 
 TensorView ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPrefixes& prefixes) {
-  const int64_t rows = run(inputs, prefixes, false);
+  const int64_t rows = run(inputs, prefixes, Asked::logits);
   return TensorView(logits.data(), DType::fp32, {rows, config.vocab_size});
 }
 
 std::span<const int32_t> ForwardPass::Impl::run_greedy(std::span<const Input> inputs, const SharedPrefixes& prefixes) {
   const bool finds_ids = layers->has_greedy();
-  const auto rows = static_cast<size_t>(run(inputs, prefixes, finds_ids)),
-             vocab = static_cast<size_t>(config.vocab_size);
-  if (!finds_ids) {
-    make_room(ids, rows * sizeof(int32_t));
-    for (size_t row = 0; row < rows; ++row)
-      static_cast<int32_t*>(ids.data())[row] =
-          ops::first_of_largest({static_cast<const float*>(logits.data()) + row * vocab, vocab});
-  }
-  return {static_cast<const int32_t*>(ids.data()), rows};
+  const auto rows = static_cast<size_t>(run(inputs, prefixes, finds_ids ? Asked::greedy : Asked::logits));
+  if (!finds_ids) make_room(ids, rows * sizeof(int32_t));
+  const std::span<int32_t> found(static_cast<int32_t*>(ids.data()), rows);
+  if (!finds_ids)
+    for (size_t row = 0; row < rows; ++row) found[row] = ops::first_of_largest(row_of(row));
+  return found;
 }
 
-int64_t ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPrefixes& prefixes, bool wants_ids) {
+std::span<const int32_t> ForwardPass::Impl::run_sampled(std::span<const Input> inputs, std::span<const TokenDraw> draws,
+                                                        const SharedPrefixes& prefixes) {
+  int64_t rows = 0;
+  for (const Input& input : inputs) rows += logit_rows_of(input);
+  check(static_cast<size_t>(rows) == draws.size(), ErrorCode::invalid_argument,
+        "run_sampled: {} draws for {} rows that give logits; one for each is needed", draws.size(), rows);
+  for (const TokenDraw& draw : draws) ops::check_draw("run_sampled", draw, config.vocab_size);
+  const bool finds_ids = layers->has_greedy();
+  run(inputs, prefixes, finds_ids ? Asked::drawn : Asked::logits, draws);
+  if (!finds_ids) make_room(ids, draws.size() * sizeof(int32_t));
+  const std::span<int32_t> drawn(static_cast<int32_t*>(ids.data()), draws.size());
+  if (!finds_ids)
+    ops::draw_rows([&](size_t row) { return row_of(row); }, draws, config.vocab_size, decode::team_of(options), drawn);
+  return drawn;
+}
+
+int64_t ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPrefixes& prefixes, Asked asked,
+                               std::span<const TokenDraw> draws) {
   check_inputs(inputs, prefixes);
   int64_t logit_rows = 0;
   for (const Input& input : inputs) logit_rows += logit_rows_of(input);
@@ -155,11 +184,11 @@ int64_t ForwardPass::Impl::run(std::span<const Input> inputs, const SharedPrefix
     rollback.appended.push_back(&input);
   }
 
-  if (wants_ids)
-    make_room(ids, static_cast<size_t>(logit_rows) * sizeof(int32_t));
-  else
+  if (asked == Asked::logits)
     make_room(logits, static_cast<size_t>(logit_rows * config.vocab_size) * sizeof(float));
-  decode::StepOutput to = output(wants_ids);
+  else
+    make_room(ids, static_cast<size_t>(logit_rows) * sizeof(int32_t));
+  decode::StepOutput to = output(asked, draws);
   step.clear();
   step.prefix_parents.assign(prefixes.parent.begin(), prefixes.parent.end());
   step.prefix_pages.assign(prefixes.num_pages.begin(), prefixes.num_pages.end());
@@ -194,11 +223,11 @@ const decode::StepSeconds& decode::StepProbe::last(const ForwardPass& forward) {
 }
 double decode::StepProbe::replay(ForwardPass& forward, int count) {
   const ForwardPass::Impl& impl = forward.impl();
-  return impl.layers->replay(impl.step, impl.output(false), count);
+  return impl.layers->replay(impl.step, impl.output(Asked::logits), count);
 }
 std::string decode::StepProbe::trace(ForwardPass& forward) {
   const ForwardPass::Impl& impl = forward.impl();
-  return impl.layers->trace(impl.step, impl.output(false));
+  return impl.layers->trace(impl.step, impl.output(Asked::logits));
 }
 int64_t decode::StepProbe::most_rows(const ForwardPass& forward, StepForm form) {
   return forward.impl().layers->most_rows(form);
@@ -240,6 +269,10 @@ std::span<const int32_t> ForwardPass::run_greedy(std::span<const Input> inputs, 
 }
 std::span<const int32_t> ForwardPass::run_greedy(std::initializer_list<Input> inputs) {
   return impl().run_greedy(std::span<const Input>(inputs.begin(), inputs.size()), {});
+}
+std::span<const int32_t> ForwardPass::run_sampled(std::span<const Input> inputs, std::span<const TokenDraw> draws,
+                                                  const SharedPrefixes& prefixes) {
+  return impl().run_sampled(inputs, draws, prefixes);
 }
 bool ForwardPass::finds_ids() const { return impl().layers->has_greedy(); }
 const std::string& ForwardPass::step_form() const { return impl().made.form; }

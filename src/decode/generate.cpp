@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "decode/text_stream.h"
+#include "ops/draw.h"
 
 namespace weft::decode {
 namespace {
@@ -27,24 +28,18 @@ Answer Generator::answer(ForwardPass::SequenceId sequence, std::span<const int32
   // Where nothing changes the logits and the greatest is taken, a device may give its id alone.
   const bool is_greedy = sampling_.temperature == 0.f && penalties_.repetition == 1.f && penalties_.presence == 0.f &&
                          penalties_.frequency == 0.f && forward_.finds_ids();
-  TensorView logits;
-  int32_t greedy = -1;
+  int32_t next = -1;
   const auto run = [&](std::span<const int32_t> tokens) {
-    if (is_greedy)
-      greedy = forward_.run_greedy({{.sequence = sequence, .tokens = tokens}})[0];
-    else
-      logits = forward_.run({{.sequence = sequence, .tokens = tokens}});
+    const ForwardPass::Input input{.sequence = sequence, .tokens = tokens};
+    const TokenDraw how{
+        .params = sampling_, .random = random_, .penalties = penalties_, .prompt = prompt, .output = answer.ids};
+    next = is_greedy ? forward_.run_greedy({&input, 1})[0] : forward_.run_sampled({&input, 1}, {&how, 1})[0];
   };
-  const auto draw = [&]() -> int32_t {
-    if (is_greedy) {
-      check(greedy >= 0, ErrorCode::invalid_argument,
-            "greedy sampling: each of the {} logits is -inf or NaN; see to the model and its input",
-            tokenizer_.vocab_size());
-      return greedy;
-    }
-    const std::span<float> row(logits.as<float>(), static_cast<size_t>(tokenizer_.vocab_size()));
-    apply_penalties(row, penalties_, prompt, answer.ids);
-    return sample(row, sampling_, random_);
+  const auto draw = [&] {
+    check(next >= 0, ErrorCode::invalid_argument,
+          "sampling: each of the {} logits is -inf or NaN; see to the model and its input", tokenizer_.vocab_size());
+    ops::move_on(sampling_, random_);
+    return next;
   };
   for (size_t done = 0; done < prompt.size();) {
     const size_t count = std::min(kTokensPerStep, prompt.size() - done);

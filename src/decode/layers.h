@@ -27,7 +27,7 @@ class Layers {
   virtual int64_t most_rows(StepForm form) const {
     return form == StepForm::fused ? 0 : std::numeric_limits<int64_t>::max();
   }
-  // Whether it knows how to leave ids alone; else logits are asked for.
+  // Whether it knows how to leave ids alone, greedy and drawn ones; else logits are asked for.
   virtual bool has_greedy() const { return false; }
   // The last step's layers so many times more, one after another, on what lies there: seconds of each.
   virtual double replay(const Step& step, const StepOutput& output, int count) = 0;

@@ -6,6 +6,7 @@
 
 #include "decode/sequences.h"
 #include "weft/levels.h"
+#include "weft/ops.h"
 
 namespace weft::decode {
 
@@ -44,6 +45,8 @@ struct Step {
 struct StepOutput {
   float* logits = nullptr;    // [wanted, vocab]
   int32_t* greedy = nullptr;  // [wanted]: the first of the greatest logits; -1: all of them are -inf or NaN
+  int32_t* drawn = nullptr;   // [wanted]: as draws [wanted] say; -1: nothing can be drawn
+  const TokenDraw* draws = nullptr;
 };
 
 }  // namespace weft::decode

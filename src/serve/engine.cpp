@@ -31,16 +31,35 @@ bool is_too_early(const Draw& draw) {
   return !request.ignore_eos && static_cast<int64_t>(draw.choice->output.size()) < request.min_tokens;
 }
 
-// Of a greedy request that changes no logit and asks for none the greatest one's id is enough.
+// Of a request that asks for no log-probabilities a row's id is enough.
 bool needs_logits(std::span<const ScheduledPiece> pieces, std::span<const Draw> draws) {
   const auto wants_prompt = [](const ScheduledPiece& piece) { return piece.state->wants_prompt_logits(); };
-  return std::ranges::any_of(pieces, wants_prompt) || std::ranges::any_of(draws, [&](const Draw& draw) {
-           const Request& request = draw.piece->state->request;
-           const Penalties& penalties = request.penalties;
-           return request.sampling.temperature != 0.f || !request.logit_bias.empty() || request.logprobs >= 0 ||
-                  penalties.repetition != 1.f || penalties.presence != 0.f || penalties.frequency != 0.f ||
-                  is_too_early(draw);
-         });
+  const auto wants_logprobs = [](const Draw& draw) { return draw.piece->state->request.logprobs >= 0; };
+  return std::ranges::any_of(pieces, wants_prompt) || std::ranges::any_of(draws, wants_logprobs);
+}
+// Whether the id of the greatest logit is the one that is drawn.
+bool takes_greatest(const Draw& draw) {
+  const Request& request = draw.piece->state->request;
+  const Penalties& penalties = request.penalties;
+  return request.sampling.temperature == 0.f && request.logit_bias.empty() && penalties.repetition == 1.f &&
+         penalties.presence == 0.f && penalties.frequency == 0.f && !is_too_early(draw);
+}
+// While the request and its choice live. `ends`: tokens that end an answer.
+TokenDraw how_to(const Draw& draw, std::span<const int32_t> ends) {
+  const Request& request = draw.piece->state->request;
+  return {.params = request.sampling,
+          .random = draw.choice->random,
+          .penalties = request.penalties,
+          .prompt = request.prompt,
+          .output = draw.choice->output,
+          .bias = request.logit_bias,
+          .ruled_out = is_too_early(draw) ? ends : std::span<const int32_t>()};
+}
+// Several choices may draw from their prompt's last row.
+bool draws_once_a_row(std::span<const Draw> draws, int64_t rows) {
+  for (size_t i = 0; i < draws.size(); ++i)
+    if (draws[i].row != static_cast<int64_t>(i)) return false;
+  return static_cast<int64_t>(draws.size()) == rows;
 }
 
 }  // namespace
@@ -154,7 +173,16 @@ StepRows Engine::Impl::run_model(std::span<const ScheduledPiece> pieces, std::sp
     nodes.push_back(cache.within(piece.state->held.node, piece.state->prompt_size()));
   }
   const auto shared = cache.shared_by(nodes);
-  if (model->finds_ids() && !needs_logits(pieces, draws)) return {.ids = model->run_greedy(run, shared.view())};
+  if (model->finds_ids() && !needs_logits(pieces, draws)) {
+    if (std::ranges::all_of(draws, takes_greatest)) return {.ids = model->run_greedy(run, shared.view())};
+    int64_t rows = 0;
+    for (const ScheduledPiece& piece : pieces) rows += piece.logit_rows;
+    if (draws_once_a_row(draws, rows)) {
+      std::vector<TokenDraw> how;
+      for (const Draw& draw : draws) how.push_back(how_to(draw, vocabulary.ends));
+      return {.ids = model->run_sampled(run, how, shared.view())};
+    }
+  }
   return {.logits = model->run(run, shared.view())};
 }
 
@@ -196,15 +224,10 @@ void Engine::Impl::draw(const StepRows& rows, Draw& draw, Sampler& sampler) cons
   const auto size = static_cast<size_t>(limits.vocab_size);
   const bool has_logits = rows.ids.empty();
   const auto row = has_logits ? rows.logits.subspan(static_cast<size_t>(draw.row) * size, size) : rows.logits;
-  const LogitChanges changes{
-      .bias = request.logit_bias,
-      .penalties = request.penalties,
-      .prompt = request.prompt,
-      .output = choice.output,
-      .ruled_out = is_too_early(draw) ? std::span<const int32_t>(vocabulary.ends) : std::span<const int32_t>()};
   try {
-    draw.id = has_logits ? sampler.draw(row, changes, request.sampling, choice.random)
+    draw.id = has_logits ? sampler.draw(row, how_to(draw, vocabulary.ends))
                          : Sampler::possible(rows.ids[static_cast<size_t>(draw.row)], limits.vocab_size);
+    ops::move_on(request.sampling, choice.random);
     draw.ends = !request.ignore_eos && std::binary_search(vocabulary.ends.begin(), vocabulary.ends.end(), draw.id);
     if (request.logprobs >= 0 && !draw.ends) draw.logprob = sampler.log_probability(row, draw.id, request.logprobs);
   } catch (const std::exception&) {

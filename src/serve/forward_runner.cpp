@@ -42,6 +42,11 @@ class ForwardRunner : public ModelRunner {
     take(pieces);
     return forward_.run_greedy(inputs_, prefixes);
   }
+  std::span<const int32_t> run_sampled(std::span<const Piece> pieces, std::span<const TokenDraw> draws,
+                                       const SharedPrefixes& prefixes) override {
+    take(pieces);
+    return forward_.run_sampled(inputs_, draws, prefixes);
+  }
 
  private:
   void take(std::span<const Piece> pieces) {

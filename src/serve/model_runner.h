@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "weft/levels.h"
+#include "weft/ops.h"
 
 namespace weft::serve {
 
@@ -52,6 +53,11 @@ class ModelRunner {
   // logits are all -inf or NaN.
   virtual bool finds_ids() const { return false; }
   virtual std::span<const int32_t> run_greedy(std::span<const Piece>, const SharedPrefixes&) {
+    throw InternalError("a model that finds no ids was asked for them");
+  }
+  // And an id of each row, drawn as it is said of the row (ForwardPass::run_sampled).
+  virtual std::span<const int32_t> run_sampled(std::span<const Piece>, std::span<const TokenDraw>,
+                                               const SharedPrefixes&) {
     throw InternalError("a model that finds no ids was asked for them");
   }
 };

@@ -83,31 +83,43 @@ TEST_F(EngineTest, AnswersManyTogetherAsEachAlone) {
               fake_answer(prompt_of(5 + static_cast<size_t>(i), i), static_cast<size_t>(3 + i)));
 }
 
-// Where the model finds ids, logits are asked for as soon as any request of the step needs them.
+// Where the model finds ids, logits are asked for as soon as any request of the step needs them. What is drawn is the
+// same.
 TEST_F(EngineTest, TakesIdsAloneWhereTheyAreEnough) {
-  const auto greedy_steps = [&](const auto&... change) {
-    Engine engine = make();
-    model->gives_ids = true;
-    Collected got, other;
-    engine.submit(greedy(prompt_of(10), 6), got.handler());
+  using Steps = std::pair<int64_t, int64_t>;  // that gave greedy ids, and drawn ones
+  const auto steps = [&](const auto&... change) {
     Request changed = greedy(prompt_of(5, 1), 6);
     (change(changed), ...);
-    if constexpr (sizeof...(change) > 0) engine.submit(changed, other.handler());
-    finish(engine);
-    EXPECT_EQ(got.ids[0], fake_answer(prompt_of(10), 6));
-    return model->greedy_steps;
+    std::map<int, std::vector<int32_t>> ids_by_logits;
+    Steps taken;
+    for (const bool gives_ids : {false, true}) {
+      Engine engine = make();
+      model->gives_ids = gives_ids;
+      Collected got, other;
+      engine.submit(greedy(prompt_of(10), 6), got.handler());
+      if constexpr (sizeof...(change) > 0) engine.submit(changed, other.handler());
+      finish(engine);
+      EXPECT_EQ(got.ids[0], fake_answer(prompt_of(10), 6));
+      if (gives_ids) {
+        EXPECT_EQ(other.ids, ids_by_logits);
+      }
+      ids_by_logits = other.ids;
+      taken = {model->greedy_steps, model->sampled_steps};
+    }
+    return taken;
   };
-  EXPECT_EQ(greedy_steps(), 6);
-  EXPECT_EQ(greedy_steps([](Request&) {}), 7);  // the other's prompt comes a step later
-  EXPECT_EQ(greedy_steps([](Request& r) { r.n = 2; }), 7);
-  EXPECT_EQ(greedy_steps([](Request& r) { r.sampling.temperature = 1; }), 1);
-  EXPECT_EQ(greedy_steps([](Request& r) { r.logprobs = 0; }), 1);
-  EXPECT_EQ(greedy_steps([](Request& r) { r.logit_bias = {{3, 1.f}}; }), 1);
-  EXPECT_EQ(greedy_steps([](Request& r) { r.penalties.repetition = 1.5f; }), 1);
-  EXPECT_EQ(greedy_steps([](Request& r) { r.penalties.presence = 1; }), 1);
-  EXPECT_EQ(greedy_steps([](Request& r) { r.penalties.frequency = 1; }), 1);
-  EXPECT_EQ(greedy_steps([](Request& r) { r.min_tokens = 2; }), 5);
-  EXPECT_EQ(greedy_steps([](Request& r) { r.logprobs = 0, r.prompt_logprobs = true; }), 0);
+  EXPECT_EQ(steps(), Steps(6, 0));
+  EXPECT_EQ(steps([](Request&) {}), Steps(7, 0));  // the other's prompt comes a step later
+  EXPECT_EQ(steps([](Request& r) { r.n = 2; }), Steps(7, 0));
+  EXPECT_EQ(steps([](Request& r) { r.sampling.temperature = 3, r.seed = 5; }), Steps(1, 6));
+  EXPECT_EQ(steps([](Request& r) { r.sampling.temperature = 3, r.n = 2; }), Steps(1, 5));  // two draws of one row
+  EXPECT_EQ(steps([](Request& r) { r.logprobs = 0; }), Steps(1, 0));
+  EXPECT_EQ(steps([](Request& r) { r.logit_bias = {{3, 11.f}}; }), Steps(1, 6));
+  EXPECT_EQ(steps([](Request& r) { r.penalties.repetition = 1.5f; }), Steps(1, 6));
+  EXPECT_EQ(steps([](Request& r) { r.penalties.presence = 1; }), Steps(1, 6));
+  EXPECT_EQ(steps([](Request& r) { r.penalties.frequency = 1; }), Steps(1, 6));
+  EXPECT_EQ(steps([](Request& r) { r.min_tokens = 2; }), Steps(5, 2));
+  EXPECT_EQ(steps([](Request& r) { r.logprobs = 0, r.prompt_logprobs = true; }), Steps(0, 0));
 }
 
 TEST_F(EngineTest, FailsARequestOfWhichNoIdIsPossible) {

@@ -100,6 +100,15 @@ class FakeModel : public serve::ModelRunner {
     }
     return ids_;
   }
+  std::span<const int32_t> run_sampled(std::span<const Piece> pieces, std::span<const TokenDraw> draws,
+                                       const SharedPrefixes& prefixes) override {
+    ++sampled_steps;
+    const std::span<const float> rows = run(pieces, prefixes);
+    ids_.clear();
+    for (size_t i = 0; i < draws.size(); ++i)
+      ids_.push_back(ops::RowDraw().draw(rows.subspan(i * kFakeVocab, kFakeVocab), draws[i]));
+    return ids_;
+  }
   bool use_idle_time() override { return idle_work-- > 0; }
   size_t num_sequences() const { return sequences_.size(); }
   std::set<int32_t> held_pages() const { return {held_.begin(), held_.end()}; }
@@ -114,7 +123,7 @@ class FakeModel : public serve::ModelRunner {
   }
 
   bool gives_ids = false;  // where they are enough
-  int64_t greedy_steps = 0;
+  int64_t greedy_steps = 0, sampled_steps = 0;
   int64_t steps = 0, computed = 0, most_rows = 0, shared_nodes = 0, fail_at_step = -1;
   std::atomic<int> idle_work = 0;  // how often there is some
   int32_t poison = -1;             // a token that makes a step throw

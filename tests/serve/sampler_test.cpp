@@ -21,6 +21,12 @@ std::vector<float> random_row(int seed, float spread = 6.f) {
   return row;
 }
 
+int32_t draw(Sampler& sampler, const std::vector<float>& row, TokenDraw how, Philox& random) {
+  how.random = random;
+  ops::move_on(how.params, random);
+  return sampler.draw(row, how);
+}
+
 // The text book's filters, in double: what is kept, with its probability.
 std::map<int32_t, double> reference(const std::vector<float>& row, const SamplingParams& params) {
   std::vector<std::pair<double, int32_t>> order;
@@ -59,7 +65,7 @@ TEST_P(SamplerFilters, DrawsEachTokenAsOftenAsItsProbabilitySays) {
   Philox generator = generator_of(5, 0);
   constexpr int kDraws = 5000;
   std::map<int32_t, int> counts;
-  for (int i = 0; i < kDraws; ++i) ++counts[sampler.draw(row, {}, GetParam(), generator)];
+  for (int i = 0; i < kDraws; ++i) ++counts[draw(sampler, row, {.params = GetParam()}, generator)];
   double chi = 0, rest_expected = 0, rest_seen = 0;
   int bins = 1;
   for (const auto& [id, count] : counts) ASSERT_TRUE(expected.contains(id)) << id << " was filtered";
@@ -91,7 +97,7 @@ TEST(Sampler, TakesTheFirstOfTheLargestAtTemperatureZero) {
   row[3] = NAN;
   Sampler sampler;
   Philox generator;
-  EXPECT_EQ(sampler.draw(row, {}, {.temperature = 0.f}, generator), 17);
+  EXPECT_EQ(draw(sampler, row, {.params = {.temperature = 0.f}}, generator), 17);
 }
 
 TEST(Sampler, KeepsTheLeastIdsOfEqualsAndAtLeastOneToken) {
@@ -100,8 +106,8 @@ TEST(Sampler, KeepsTheLeastIdsOfEqualsAndAtLeastOneToken) {
   Philox generator = generator_of(1, 0);
   std::set<int32_t> drawn, one;
   for (int i = 0; i < 5000; ++i) {
-    drawn.insert(sampler.draw(row, {}, {.top_p = 0.5f}, generator));
-    one.insert(sampler.draw(row, {}, {.top_p = 1e-6f}, generator));
+    drawn.insert(draw(sampler, row, {.params = {.top_p = 0.5f}}, generator));
+    one.insert(draw(sampler, row, {.params = {.top_p = 1e-6f}}, generator));
   }
   EXPECT_EQ(drawn.size(), 350u);
   EXPECT_EQ(*drawn.rbegin(), 349);
@@ -118,23 +124,24 @@ TEST(Sampler, AppliesBiasPenaltiesAndWhatIsRuledOut) {
   const SamplingParams greedy{.temperature = 0.f};
   const std::vector<int32_t> said{10}, twice{11, 11};
   const std::vector<std::pair<int32_t, float>> bias{{500, 50.f}};
-  EXPECT_EQ(sampler.draw(row, {}, greedy, generator), 10);
-  EXPECT_EQ(sampler.draw(row, {.penalties = {.presence = 0.2f}, .output = said}, greedy, generator), 11);
-  EXPECT_EQ(sampler.draw(row, {.penalties = {.repetition = 1.1f}, .prompt = said}, greedy, generator), 11);
-  EXPECT_EQ(
-      sampler.draw(row, {.penalties = {.frequency = 0.6f}, .output = twice, .ruled_out = said}, greedy, generator), 12);
-  EXPECT_EQ(sampler.draw(row, {.bias = bias}, greedy, generator), 500);
+  EXPECT_EQ(draw(sampler, row, {.params = greedy}, generator), 10);
+  EXPECT_EQ(draw(sampler, row, {.params = greedy, .penalties = {.presence = 0.2f}, .output = said}, generator), 11);
+  EXPECT_EQ(draw(sampler, row, {.params = greedy, .penalties = {.repetition = 1.1f}, .prompt = said}, generator), 11);
+  EXPECT_EQ(draw(sampler, row, {.params = greedy, .penalties = {.frequency = 0.6f}, .output = twice, .ruled_out = said},
+                 generator),
+            12);
+  EXPECT_EQ(draw(sampler, row, {.params = greedy, .bias = bias}, generator), 500);
 }
 
 TEST(Sampler, DrawsAnInfiniteLogitAndRefusesARowWithoutAPossibleToken) {
   std::vector<float> row(kVocab, -INFINITY);
   Sampler sampler;
   Philox generator;
-  EXPECT_THROW(sampler.draw(row, {}, {}, generator), Error);
+  EXPECT_THROW(draw(sampler, row, {}, generator), Error);
   row[3] = NAN;
-  EXPECT_THROW(sampler.draw(row, {}, {.temperature = 0.f}, generator), Error);
+  EXPECT_THROW(draw(sampler, row, {.params = {.temperature = 0.f}}, generator), Error);
   row[4] = 1.f, row[5] = INFINITY;
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(sampler.draw(row, {}, {.temperature = 2.f}, generator), 5);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(draw(sampler, row, {.params = {.temperature = 2.f}}, generator), 5);
 }
 
 TEST(Sampler, GivesLogProbabilitiesOfTheRowAsItIs) {
@@ -164,7 +171,7 @@ std::set<int32_t> drawn_from(const std::vector<float>& row, const SamplingParams
   Sampler sampler;
   Philox generator = generator_of(3, 0);
   std::set<int32_t> ids;
-  for (int i = 0; i < 400; ++i) ids.insert(sampler.draw(row, {}, params, generator));
+  for (int i = 0; i < 400; ++i) ids.insert(draw(sampler, row, {.params = params}, generator));
   return ids;
 }
 
@@ -188,10 +195,9 @@ TEST(Sampler, ListsNoTokenThatIsImpossibleAmongTheMostProbable) {
 TEST(Sampler, PresenceCountsInTheAnswerAloneAndRepetitionInThePromptToo) {
   const std::vector<float> row{0.f, 10.f, 7.f, 0.f};
   const std::vector<int32_t> prompt{1}, output{2};
-  Philox generator;
   const auto drawn = [&](const Penalties& penalties, std::span<const int32_t> answer) {
-    return Sampler().draw(row, {.penalties = penalties, .prompt = prompt, .output = answer}, {.temperature = 0.f},
-                          generator);
+    return Sampler().draw(row,
+                          {.params = {.temperature = 0.f}, .penalties = penalties, .prompt = prompt, .output = answer});
   };
   EXPECT_EQ(drawn({.repetition = 1.25f}, {}), 1);                   // 8 and 7
   EXPECT_EQ(drawn({.repetition = 1.25f, .presence = 5.f}, {}), 1);  // not 3 and 7

@@ -1,5 +1,6 @@
 #include "decode/cuda/executor.h"
 
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -8,6 +9,7 @@
 #include "decode/cuda/weights.h"
 #include "device/cuda/stream.h"
 #include "jit/cuda/runtime.h"
+#include "ops/cuda/draw.h"
 #include "ops/cuda/greedy.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
@@ -88,9 +90,16 @@ class CudaExecutor : public DeviceExecutor {
       const auto* const logits_there = static_cast<const float*>(logits_.data());
       if (output.greedy != nullptr)
         copy(output.greedy, greedy_.run(logits_there, wanted, stream_), sizeof(int32_t));
-      else
+      else if (output.logits != nullptr)
         copy(output.logits, logits_there, config_.vocab_size * static_cast<int64_t>(sizeof(float)));
     });
+    // How tokens are drawn differs from step to step: it is uploaded, and no part of a graph.
+    if (output.drawn == nullptr || wanted == 0) return;
+    std::vector<int64_t> all(step.wanted.size());
+    std::iota(all.begin(), all.end(), 0);
+    const int* const ids = draws_.run({static_cast<float*>(logits_.data()), config_.vocab_size, config_.vocab_size},
+                                      all, {output.draws, all.size()}, stream_);
+    cuda::copy_to_host(card_, output.drawn, ids, all.size() * sizeof(int32_t), own_stream_.get());
   }
 
   void run(std::span<const Operation> fused) override {
@@ -206,6 +215,7 @@ class CudaExecutor : public DeviceExecutor {
     }
     all.push_back(ops::norm_kernel());
     all.push_back(ops::greedy_kernel());
+    all.push_back(ops::draw_kernel());
     return all;
   }
 
@@ -309,6 +319,7 @@ class CudaExecutor : public DeviceExecutor {
   StepGraphs graphs_;
   ops::CardProducts products_;
   Workspace logits_;
+  ops::CardDraws draws_{stream_.device()};
   ops::GreedyRows greedy_;  // of as many rows
   int64_t rows_ = 0;        // of the step that go on
   bool is_invariant_ = false;

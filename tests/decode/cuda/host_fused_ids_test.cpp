@@ -102,6 +102,41 @@ TEST_F(FusedIds, AreThoseOfTheGreatestLogits) {
   EXPECT_EQ(id, first_of_largest(on_cpu.run({{.sequence = sequence, .tokens = token}}))[0]);
 }
 
+// Rows at any place of a step, changed or not, step after step: the ids that the CPU draws from the same logits.
+TEST_F(FusedIds, AreDrawnFromTheLogitsOfTheStep) {
+  const ModelFile file(write(model_of("llama")));
+  const Ids said{20, 21, 20};
+  const std::vector<std::pair<int32_t, float>> bias{{30, 3.f}};
+  for (const StepForm form : {StepForm::fused, StepForm::layered}) {
+    ForwardPass forward(file, options(form));
+    const Ids tokens[] = {{20}, {21, 22}, {23}};
+    std::vector<ForwardPass::Input> inputs;
+    for (const Ids& of : tokens) inputs.push_back({.sequence = forward.add_sequence(), .tokens = of});
+    inputs[1].logit_rows = 2, inputs[0].logit_rows = 0;
+    for (uint64_t position = 0; position < 3; ++position) {
+      std::vector<TokenDraw> how(3, {.params = {.temperature = 2.f, .top_p = 0.99f}, .random = {5, position}});
+      how[1].penalties = {.repetition = 2.f};
+      how[1].output = said;
+      how[1].bias = bias;
+      how[2].params = {.temperature = 0.f};
+      const TensorView logits = forward.run(inputs);
+      Ids expected;
+      for (size_t row = 0; row < how.size(); ++row) {
+        const auto vocab = static_cast<size_t>(logits.shape(1));
+        expected.push_back(ops::RowDraw().draw({logits.as<float>() + row * vocab, vocab}, how[row]));
+      }
+      for (const auto& input : inputs) forward.truncate(input.sequence, 0);
+      const auto ids = forward.run_sampled(inputs, how);
+      EXPECT_EQ(Ids(ids.begin(), ids.end()), expected) << to_string(form) << " at " << position;
+      for (const auto& input : inputs) forward.truncate(input.sequence, 0);
+    }
+    const std::vector<TokenDraw> two(2), bad(3, {.params = {.top_p = 2.f}});
+    EXPECT_THROW(forward.run_sampled(inputs, two), Error);
+    EXPECT_THROW(forward.run_sampled(inputs, bad), Error);
+    EXPECT_EQ(forward.length(inputs[0].sequence), 0);
+  }
+}
+
 // Of a model without ties: what is generated follows from each id.
 TEST_F(FusedIds, AreWhatAGreedyAnswerIsMadeOf) {
   const ModelFile file(write(model_of("llama")));

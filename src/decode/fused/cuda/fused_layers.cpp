@@ -13,6 +13,7 @@
 #include "decode/fused/cuda/phase_times.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
+#include "ops/cuda/draw.h"
 
 namespace weft::decode::fused {
 namespace {
@@ -77,7 +78,16 @@ class FusedLayers : public Layers {
     const bool is_greedy = output.greedy != nullptr;
     model_.launch(step, is_greedy);
     if (is_greedy) return copy_wanted(step, model_.ids(), output.greedy, 1);
+    if (output.drawn != nullptr) return draw(step, output);
     copy_wanted(step, model_.logits(), output.logits, config_.vocab_size);
+  }
+
+  void draw(const Step& step, const StepOutput& output) {
+    const size_t wanted = step.wanted.size();
+    if (wanted == 0) return;
+    const int* const ids = draws_.run({model_.logits(), config_.vocab_size, config_.vocab_size}, step.wanted,
+                                      {output.draws, wanted}, stream_);
+    cuda::copy_to_host(card_, output.drawn, ids, wanted * sizeof(int32_t), own_stream_.get());
   }
 
   // Rows that are wanted and follow each other are one copy.
@@ -100,6 +110,7 @@ class FusedLayers : public Layers {
   cuda::OwnedStream own_stream_;
   Stream stream_;
   ModelKernel model_;
+  ops::CardDraws draws_{stream_.device()};
   StepSeconds seconds_;
 };
 
