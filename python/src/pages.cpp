@@ -225,6 +225,15 @@ void define_block_sparse(nb::module_& m) {
       "Pages chosen for each request and KV head (Quest): `selected` int32 [batch, num_kv_heads, budget] holds places "
       "in the request's page table, ascending; -1 ends a shorter choice. It holds the request's last page.");
   m.def(
+      "pages_to_set",
+      [](int batch, int page_size, int64_t num_pages, int num_kv_heads, int budget, int qo_len) {
+        return blocks_of(pages_to_set({batch, qo_len, page_size, num_pages, num_kv_heads, budget}));
+      },
+      nb::kw_only(), nb::arg("batch"), nb::arg("page_size"), nb::arg("num_pages"), nb::arg("num_kv_heads"),
+      nb::arg("budget"), nb::arg("qo_len") = 1,
+      "What select_pages makes of a choice, for one that choose_planned_pages and set_planned_pages write into the "
+      "uploaded plan, again for every step: `budget` pages for each request and KV head.");
+  m.def(
       "blocks_from_importance",
       [](const PyPages& pages, const IntsLike& qo_indptr, int block_rows, const IntsLike& mask) {
         Arguments call;

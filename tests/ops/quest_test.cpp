@@ -111,6 +111,38 @@ TEST(PageSummaries, FollowTheCacheThroughAppendsCutsAndForks) {
     }
 }
 
+// The nearest bf16 numbers around the least and the largest key; keys in bf16 are their own.
+TEST(PageSummaries, InBf16AreRoundedOutwards) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    Cache cache(dtype, Layout::nhd, 11);
+    const auto request = cache.table.add();
+    cache.append({request}, {23});
+    std::vector<uint16_t> low(cache.low.size()), high(low.size());
+    const PageSummaries narrow{TensorView(low.data(), DType::bf16, {kPages, kHeads, kDim}),
+                               TensorView(high.data(), DType::bf16, {kPages, kHeads, kDim})};
+    const std::vector<int32_t> indptr{0, 23};
+    update_page_summaries(cache.view(cache.keys), indptr, cache.table.view({request}), Layout::nhd, narrow);
+    const auto number = [](uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); };
+    // The next number towards 0 or away from it, whichever lies on the side of the exact one.
+    const auto beside = [&](uint16_t bits, bool above) {
+      return number(static_cast<uint16_t>(bits + ((bits >> 15 == 0) == above ? 1 : -1)));
+    };
+    for (const int32_t page : cache.table.pages(request))
+      for (int i = 0; i < kHeads * kDim; ++i) {
+        const auto at = static_cast<size_t>(page * kHeads * kDim + i);
+        ASSERT_LE(number(low[at]), cache.low[at]);
+        ASSERT_GE(number(high[at]), cache.high[at]);
+        if (dtype == DType::bf16) {
+          ASSERT_EQ(number(low[at]), cache.low[at]);
+          ASSERT_EQ(number(high[at]), cache.high[at]);
+        } else {
+          ASSERT_GT(beside(low[at], true), cache.low[at]);
+          ASSERT_LT(beside(high[at], false), cache.high[at]);
+        }
+      }
+  }
+}
+
 TEST(ChoosePages, TakesTheLargestBoundsAndAlwaysThePagesOfTheQueries) {
   Cache cache(DType::bf16, Layout::nhd, 7);
   const std::vector<PageTable::RequestId> requests{cache.table.add(), cache.table.add(), cache.table.add()};
@@ -229,6 +261,49 @@ TEST(ChoosePages, RefusesWhatDoesNotFit) {
   refused([&] { update_page_summaries(cache.view(cache.keys), one, pages, Layout::hnd, cache.summaries()); }, "HND");
   refused([&] { update_page_summaries(cache.view(cache.keys), one, pages, static_cast<Layout>(3), cache.summaries()); },
           "layout = 3");
+}
+
+TEST(PlannedPages, AreThoseOfPagesToSetAlone) {
+  const AttentionKernel kernel = build({.head_dim_qk = 24, .head_dim_vo = 24, .kv_form = KvForm::block_sparse}, {});
+  const auto planned = [&](const BlockLists& lists, const std::vector<int32_t>& qo_indptr) {
+    const BlockSparse blocks = lists.view();
+    const Plan plan = kernel.plan(
+        {.num_qo_heads = kHeads * kGroup, .num_kv_heads = kHeads, .qo_indptr = qo_indptr, .blocks = &blocks});
+    Workspace workspace(Device::cpu(), plan.workspace_bytes());
+    plan.upload(workspace);
+    return kernel.planned_pages(workspace).page_ids.shape(2);
+  };
+  const PageBudget of{
+      .batch = 2, .qo_len = 3, .page_size = kPage, .num_pages = kPages, .num_kv_heads = kHeads, .budget = 5};
+  EXPECT_EQ(planned(pages_to_set(of), {0, 3, 6}), 5);
+  Cache cache(DType::fp32, Layout::nhd, 12);
+  const std::vector<PageTable::RequestId> requests{cache.table.add(), cache.table.add()};
+  cache.append(requests, {20, 13});
+  const std::vector<int32_t> one_each{0, 1, 2};
+  const std::vector<int32_t> chosen{0, 4, -1, 0, 1, 4, 0, 3, -1, 2, 3, -1};  // 9 pages in 4 lists
+  const PageTableView pages = cache.table.view(requests);
+  const auto refused = [&](const auto& call, ErrorCode code) {
+    try {
+      call();
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), code) << e.what();
+    }
+  };
+  refused([&] { planned(blocks_from_page_table(pages, one_each), one_each); }, ErrorCode::plan_mismatch);
+  refused([&] { planned(select_pages(pages, one_each, kHeads, chosen, 3), one_each); }, ErrorCode::plan_mismatch);
+  const auto with = [&](const auto& change) {
+    PageBudget other = of;
+    change(other);
+    refused([&] { pages_to_set(other); }, ErrorCode::invalid_argument);
+  };
+  with([](PageBudget& x) { x.budget = 1; });  // three tokens may lie in two pages
+  with([](PageBudget& x) { x.budget = 1 << 30; });
+  with([](PageBudget& x) { x.batch = -1; });
+  with([](PageBudget& x) { x.qo_len = 0; });
+  with([](PageBudget& x) { x.page_size = 0; });
+  with([](PageBudget& x) { x.num_pages = 0; });
+  with([](PageBudget& x) { x.num_kv_heads = 0; });
 }
 
 }  // namespace

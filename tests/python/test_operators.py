@@ -4,7 +4,7 @@ import unittest
 import numpy as np
 
 import weft
-from support import Batch, TestCase
+from support import Batch, TestCase, reference
 
 random = np.random.default_rng(7)
 
@@ -100,6 +100,34 @@ class Quest(TestCase):
         kernel = weft.build(spec)
         plan = kernel.plan(num_qo_heads=4, num_kv_heads=2, qo_indptr=batch.qo_indptr, blocks=blocks)
         self.assert_close(kernel.run(plan, batch.q, (batch.k_pages, batch.v_pages)), batch.reference()[0])
+
+
+    def test_pages_set_in_a_plan(self):
+        batch = Batch([(1, 40), (1, 11)])
+        summaries = [np.zeros((batch.num_pages, 2, 32), np.float32) for _ in range(2)]
+        places = np.stack([np.repeat(batch.page_indices, 4), np.tile(np.arange(4), 13)], 1).astype(np.int32)[:51]
+        weft.update_page_summaries_at(batch.k_pages, places, weft.Layout.nhd, *summaries)
+        self.assert_close(summaries[0][batch.page_indices[12]], batch.k[1][8:].min(0))
+        kernel = weft.build(weft.AttentionSpec(head_dim_qk=32, head_dim_vo=32, kv_form=weft.KvForm.block_sparse))
+        plan = kernel.plan(num_qo_heads=4, num_kv_heads=2, qo_indptr=batch.qo_indptr,
+                           blocks=weft.pages_to_set(batch=2, page_size=4, num_pages=batch.num_pages, num_kv_heads=2,
+                                                    budget=10))
+        workspace = weft.Workspace("cpu", plan.workspace_bytes)
+        plan.upload(workspace)
+        table = np.zeros((2, 10), np.int32)
+        table[0], table[1, :3] = batch.page_indices[:10], batch.page_indices[10:]
+        step = dict(kv_len=np.array([40, 11], np.int32), page_table=table, num_pages=batch.num_pages)
+        scratch = weft.Workspace("cpu", weft.choose_pages_bytes(2, 2, 10))
+        weft.choose_planned_pages(kernel, workspace, batch.q, *summaries, **step, scratch=scratch)
+        self.assert_close(kernel.run(workspace, batch.q, (batch.k_pages, batch.v_pages)), batch.reference()[0])
+        # Without the first page of the first request.
+        selected = np.full((2, 2, 10), -1, np.int32)
+        selected[0, :, :9], selected[1, :, :3] = np.arange(1, 10), np.arange(3)
+        weft.set_planned_pages(kernel, workspace, selected, **step)
+        without = reference(batch.q[:1], batch.k[0][4:], batch.v[0][4:])[0]
+        self.assert_close(kernel.run(workspace, batch.q, (batch.k_pages, batch.v_pages))[:1], without)
+        selected[1, 0, 1] = 0
+        self.assert_refused("invalid_page", "selected", weft.set_planned_pages, kernel, workspace, selected, **step)
 
 
 class Sparse(TestCase):

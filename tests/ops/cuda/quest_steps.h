@@ -24,7 +24,7 @@ namespace weft::testing {
 struct QuestCase {
   int qo_len = 1;
   Mask mask = Mask::none;
-  int budget = 5;
+  int budget = 8;
 };
 
 // One device's tensors of a step. Keys and values, also those of no token, are NaN before they are written.

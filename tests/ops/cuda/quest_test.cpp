@@ -320,7 +320,16 @@ TEST_F(CardQuest, SummarisesAsTheCpu) {
 }
 
 TEST_F(CardQuest, StepsInOneGraphAreTheCpus) {
+  // A run reads its plan first of all: not before what sets it has ended.
+  bool sets = false;
+  int runs = 0;
+  testing::watch_launch = [&](const std::string& symbol, const cuda::Grid& grid, const void*) {
+    EXPECT_FALSE(sets && grid.programmatic_launch) << symbol;
+    runs += sets ? 1 : 0;
+    sets = symbol.starts_with("weft_choose_pages");
+  };
   for (const testing::QuestCase& of : testing::quest_cases()) testing::QuestSteps(of, 1).run(8);
+  EXPECT_EQ(runs, 2 * 9);
 }
 
 TEST_F(CardQuest, RefusesWhatDoesNotFit) {
