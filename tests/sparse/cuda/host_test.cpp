@@ -116,6 +116,34 @@ TEST_F(SparseCard, RunsInGraphs) {
   spmm.expect("the graph");
 }
 
+// Memory of its own stays the graph's, also where a later run needs more of it.
+TEST_F(SparseCard, KeepsMemoryOfGraphs) {
+  constexpr const char* kShifted = R"(program shifted(n):
+  I = dense_fixed(n)
+  X = buffer(I): fp32
+  T = temporary(I): fp32
+  Y = buffer(I): fp32
+  iterate twice(I) "S" as (i):
+    T[i] = X[i] * 2.0
+  iterate shifted(I) "S" as (i) where i > 0:
+    Y[i] = T[i - 1] + 1.0
+)";
+  const Operator op = compiled(kShifted, "lower()\nparallel(twice.i)\nparallel(shifted.i)\n");
+  cuda::Card& card = cuda::Card::at(0);
+  const cuda::OwnedStream own = cuda::make_stream(card);
+  const Stream stream = Stream::cuda(own.get());
+  Values few{1, 2, 3}, out(3), many(5000), outs(5000);
+  const OnCard x(flat(few)), y(flat(out)), longer(flat(many)), longer_out(flat(outs));
+  const auto run = [&](const OnCard& from, const OnCard& to) { op.run({.buffers = {{"X", from}, {"Y", to}}}, stream); };
+  run(x, y);
+  const cuda::Graph graph = cuda::capture(card, own.get(), [&] { run(x, y); });
+  run(longer, longer_out);
+  y.send();
+  cuda::launch(graph, own.get());
+  y.fetch();
+  EXPECT_EQ(out, (Values{0, 3, 5}));
+}
+
 TEST_F(SparseCard, NamesWhatDoesNotLieThere) {
   const Operator op =
       compiled(kSpmmProgram, "lower()\nko, ki = split(csrmm.k, 4)\nvectorize(ki)\nparallel(csrmm.i)\n", {{"feat", 16}});
