@@ -188,9 +188,11 @@ void validate(const AttentionSpec& spec) {
         "head_dim_vo = {} with head_dim_qk = {}: a latent value is the beginning of its key; head_dim_qk is "
         "head_dim_vo and the rotated dims together",
         spec.head_dim_vo, spec.head_dim_qk);
-  check(spec.kv_form != KvForm::latent || bits_of(spec.kv_dtype) >= 16, ErrorCode::unsupported,
-        "kv_dtype = {} with kv_form = latent: supported are fp32, fp16, bf16; missing: latent rows of fewer bits",
-        to_string(spec.kv_dtype));
+  check(
+      spec.kv_form != KvForm::latent || bits_of(spec.kv_dtype) >= 16, ErrorCode::unsupported,
+      "kv_dtype = {} with kv_form = latent: supported are fp32, fp16, bf16; missing: latent rows of fewer bits, which "
+      "are key and value at once and have no place for the scales of either",
+      to_string(spec.kv_dtype));
   check(spec.page_size >= 0 && (spec.page_size == 0 || spec.kv_form >= KvForm::paged), ErrorCode::invalid_argument,
         "page_size = {} with kv_form = {}: allowed are 1 and more where there are pages, and 0", spec.page_size,
         to_string(spec.kv_form));

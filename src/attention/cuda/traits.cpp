@@ -1,5 +1,7 @@
 #include "attention/cuda/traits.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "attention/backend.h"
@@ -15,6 +17,15 @@ extern const char* const k_reference_card_tanh;
 namespace weft::attention::cuda {
 namespace {
 
+// What each family of products says of a spec that it does not compute.
+std::string why_no_products(const AttentionSpec& spec, const Architecture& architecture) {
+  std::string all;
+  for (const Family* family : families())
+    if (const Ability ability = family->ability(spec, architecture); !ability.type)
+      all += fmt::format("{}{}: {}", all.empty() ? "" : ", ", family->name(), ability.why_not);
+  return all.empty() ? "that type" : all;
+}
+
 // The functors' math on a host, no more exact than a card's (tile/cuda/math.h).
 std::string float_math_text() {
   return text_part("tile/cpu/float_bits.h", text::k_cpu_float_bits) +
@@ -28,18 +39,17 @@ std::string float_math_text() {
 DType compute_type(const AttentionSpec& spec, const Architecture& architecture) {
   const std::optional<DType> products = product_type(spec, architecture);
   const DType compute = spec.compute.value_or(products.value_or(DType::fp32));
-  const std::string_view name = to_string(compute);
-  check(compute == DType::fp32 || compute == products, ErrorCode::unsupported,
-        "compute = {}: required products in {} of q {} and KV {} with head dims {} and {}, supported on {} {}, missing "
-        "{}; leave compute out, or choose fp32",
-        name, name, to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo,
-        architecture.name, products ? fmt::format("fp32 and {}", to_string(*products)) : "fp32", name);
-  check(
-      spec.loader != Loader::cp_async || compute != DType::fp32, ErrorCode::unsupported,
-      "loader = cp_async: required products of q {} and KV {} with head dims {} and {}, supported on {} for {} beside "
-      "KV of that type or of fewer bits, up to 256 dims, missing here; leave loader out, or choose elements",
-      to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo, architecture.name,
-      architecture.has_bf16_products ? "fp16 and bf16" : "fp16");
+  const auto refuse = [&](std::string_view what, std::string_view advice) {
+    fail(ErrorCode::unsupported,
+         "{}: required products of q {} and KV {} with head dims {} and {}, supported on {} {}, missing: {}; {}", what,
+         to_string(spec.q_dtype), to_string(spec.kv_dtype), spec.head_dim_qk, spec.head_dim_vo, architecture.name,
+         products ? fmt::format("fp32 and {}", to_string(*products)) : "fp32", why_no_products(spec, architecture),
+         advice);
+  };
+  if (compute != DType::fp32 && compute != products)
+    refuse(fmt::format("compute = {}", to_string(compute)), "leave compute out, or choose fp32");
+  if (spec.loader == Loader::cp_async && compute == DType::fp32)
+    refuse("loader = cp_async", "leave loader out, or choose elements");
   return compute;
 }
 

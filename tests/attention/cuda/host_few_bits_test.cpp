@@ -132,6 +132,28 @@ TEST(HostMachineFewBits, BlocksAndTheirPositions) {
   EXPECT_EQ(wrong_of_products(problem, spec, input), "");
 }
 
+TEST(FewBitsRefusal, NamesWhatEachFamilyLacks) {
+  const auto refused = [](AttentionSpec spec) {
+    try {
+      products_of(spec);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was refused");
+  };
+  const auto has = [](const std::string& text, const char* words) { return text.find(words) != text.npos; };
+  AttentionSpec spec{.q_dtype = kBf16, .kv_dtype = kE4m3, .head_dim_qk = 264, .head_dim_vo = 264};
+  EXPECT_TRUE(has(refused(spec), "mma: head dims are above 256")) << refused(spec);
+  spec = {.q_dtype = DType::fp32, .kv_dtype = kE4m3};
+  EXPECT_TRUE(has(refused(spec), "no products in fp32")) << refused(spec);
+  spec = {.q_dtype = kFp16, .kv_dtype = DType::int8, .kv_scales = KvScales::token};
+  EXPECT_TRUE(has(refused(spec), "scales of tokens may be too small for fp16")) << refused(spec);
+  spec = {.q_dtype = kBf16, .kv_dtype = kE5m2};
+  spec.variant = {.name = "halved_keys",
+                  .text = "struct halved_keys { real key_transform(P, Vec x, int i, Row) { return x[i] / 2; } };"};
+  EXPECT_TRUE(has(refused(spec), "key_transform, and KV stays fp8_e5m2")) << refused(spec);
+}
+
 // One key: the output is its value, and lse each query's product with it, of queries with a single 1.
 class EveryCode : public ::testing::TestWithParam<std::pair<DType, DType>> {};
 
@@ -167,23 +189,27 @@ TEST_P(EveryCode, IsTheNumberThatItStandsFor) {
     if (!std::isfinite(of_code.back())) k[static_cast<size_t>(i)] = 0;
   }
   const std::vector<int32_t> qo_indptr{0, 1}, kv_indptr{0, 1};
-  const PlanInput input{
-      .num_qo_heads = heads, .num_kv_heads = kv_heads, .qo_indptr = qo_indptr, .kv_indptr = kv_indptr};
+  PlanInput input{.num_qo_heads = heads, .num_kv_heads = kv_heads, .qo_indptr = qo_indptr, .kv_indptr = kv_indptr};
   const AttentionKernel kernel = products_of(spec);
   run_on(host_machine(), kernel, kernel.plan(input), t);
   for (int h = 0; h < heads; ++h) {
     const double number = of_code[static_cast<size_t>(h)], expected = std::isfinite(number) ? number : 0;
     ASSERT_NEAR(lse[static_cast<size_t>(h)], expected, 1e-6 * std::abs(expected)) << "key " << h;
   }
-  t.sm_scale = 0x1p-40f;  // of large logits exponentials are less exact
+  // A query of each KV head, and small logits, of which exponentials are exact.
+  input.num_qo_heads = kv_heads;
+  t.q = t.q.slice(1, 0, kv_heads);
+  t.o = t.o.slice(1, 0, kv_heads);
+  t.lse = t.lse.slice(1, 0, kv_heads);
+  t.sm_scale = 0x1p-40f;
   run_on(host_machine(), kernel, kernel.plan(input), t);
-  for (int i = 0; i < heads * kDim; ++i) {
-    const double value = of_code[static_cast<size_t>(i / kDim / kDim * kDim + i % kDim)];
+  for (int i = 0; i < heads; ++i) {
+    const double value = of_code[static_cast<size_t>(i)];
     const float got = o[static_cast<size_t>(i)];
     const bool same = std::isfinite(value) ? std::abs(got - value) <= 1e-6 * std::abs(value)
                       : std::isnan(value)  ? std::isnan(got)
                                            : got == value;
-    ASSERT_TRUE(same) << "value " << i % kDim << " of head " << i / kDim << " is " << got;
+    ASSERT_TRUE(same) << "value " << i << " is " << got;
   }
 }
 INSTANTIATE_TEST_SUITE_P(Types, EveryCode,
@@ -200,8 +226,8 @@ INSTANTIATE_TEST_SUITE_P(Types, EveryCode,
 // that do not see its token.
 class SpecialNumbers : public ::testing::Test {
  protected:
-  void make(DType kv, KvScales scales, int qo_len) {
-    Case c = few_bits_case(kBf16, kv, scales, 128);
+  void make(DType kv, KvScales scales, int qo_len, DType q = kBf16) {
+    Case c = few_bits_case(q, kv, scales, 128);
     c.o_dtype = DType::fp32;
     c.lengths = {{qo_len, 71}, {1, 30}};
     c.group = 2;
@@ -246,7 +272,7 @@ TEST_F(SpecialNumbers, OfValuesReachTheRowsThatSeeThem) {
   make(kE4m3, KvScales::none, 5);
   for (const auto& [code, element] : {std::pair{0x7f, 100}, {0xff, 3}})
     expect_as_in_reference(67, [&](Problem& p) { p.put_value(0, 67, code, element); });
-  make(kE5m2, KvScales::token, 1);
+  make(kE5m2, KvScales::none, 5, kFp16);  // which becomes no other number
   expect_as_in_reference(67, [](Problem& p) { p.put_value(0, 67, 0x7c, 100); });
 }
 

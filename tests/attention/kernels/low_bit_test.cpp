@@ -176,6 +176,16 @@ TEST(LowBitRefusal, OfSpecsNamesWhatIsAllowed) {
   names(built(DType::int8, static_cast<KvScales>(9), 0), "invalid_argument", "kv_scales = 9");
   names(built(DType::fp8_e4m3, KvScales::none, 0, DType::int8), "invalid_argument", "compute");
   names(built(DType::int8, KvScales::token, 0, DType::int8), "unsupported", "avx512");
+  names(refusal([] {
+          const AttentionSpec spec{
+              .q_dtype = DType::bf16, .kv_dtype = DType::int8, .compute = DType::bf16, .kv_scales = KvScales::token};
+          compute_type(spec, Isa::avx512_bf16);
+        }),
+        "unsupported", "bf16 of KV int8");
+  names(refusal([] {
+          build({.kv_dtype = DType::int8, .kv_form = KvForm::latent, .kv_scales = KvScales::token}, Device::cpu());
+        }),
+        "unsupported", "key and value at once");
 }
 
 TEST(LowBitRefusal, OfTensorsNamesTheArgument) {
