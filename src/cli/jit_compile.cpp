@@ -20,10 +20,12 @@
 namespace weft::cli {
 namespace {
 
+constexpr int kRope = 64;  // elements of a latent key that are no value
+
 struct Options {
   std::string architecture = "sm_90a", variant = "plain", dtype = "bf16", kv_dtype, mask = "none";
   int head_dim = 128;
-  bool window = false;
+  bool window = false, latent = false;
 };
 
 const std::vector<std::pair<std::string, Variant>>& known_variants() {
@@ -41,7 +43,8 @@ AttentionSpec spec_of(const Options& options) {
                      .kv_dtype = options.kv_dtype.empty() ? dtype : dtype_from_string(options.kv_dtype),
                      .o_dtype = dtype,
                      .head_dim_qk = options.head_dim,
-                     .head_dim_vo = options.head_dim,
+                     .head_dim_vo = options.head_dim - (options.latent ? kRope : 0),
+                     .kv_form = options.latent ? KvForm::latent : KvForm::paged,
                      .mask = *enum_from_string<Mask>(options.mask),
                      .sliding_window = options.window};
   if (spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4) spec.kv_scales = KvScales::head;
@@ -98,6 +101,8 @@ void add_jit_compile(Verb& jit, Context& context) {
   verb.option("--mask", options->mask, "none, causal, custom or custom_packed")
       .one_of({"none", "causal", "custom", "custom_packed"});
   verb.flag("--window", options->window, "A row sees a window of keys");
+  verb.flag("--latent", options->latent,
+            "One row a token is key and, but for its last 64 elements, value of all heads (MLA: --head-dim 576)");
   verb.example("weft jit compile --arch sm_90a --mask causal && weft jit export /srv/weft-kernels");
   verb.runs([options, &context] { compile(*options, context); });
 }

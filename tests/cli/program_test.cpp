@@ -531,8 +531,9 @@ TEST(Program, CompilesKernelsForACardThatIsNotHere) {
   // Who computes it, and why nobody faster does.
   EXPECT_NE(jit({compile.begin(), compile.end() - 1})
                 .out.find("by plain; not by wgmma: sm_80 has no products of warpgroups; "
-                          "not by mma: sm_80 has no products in fp32\n"),
+                          "not by mma: sm_80 has no products in fp32; not by latent: KV is not latent\n"),
             std::string::npos);
+  expect_refusal(jit({"compile", "--latent", "--head-dim", "40"}), 4, "unsupported", "head_dim_vo = -24");
   expect_refusal(jit({"compile", "--dtype", "bf17"}), 3, "invalid_dtype", "bf17");
 }
 

@@ -5,7 +5,7 @@
 namespace weft::attention::cuda {
 
 std::span<const Family* const> families() {
-  static const Family* const all[] = {&latent_family(), &wgmma_family(), &mma_family(), &plain_family()};
+  static const Family* const all[] = {&wgmma_family(), &mma_family(), &latent_family(), &plain_family()};
   return all;
 }
 
