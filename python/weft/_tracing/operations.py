@@ -264,7 +264,9 @@ def _kind_of(dtype: Any) -> int:
 
 
 def to(x: Value, dtype: Any) -> Value:
-    return _cast(x, _kind_of(dtype))
+    """Of torch's two forms of `to`, that with a device leaves a number as it is."""
+    is_device = type(dtype).__name__ == "device" or str(dtype).partition(":")[0] in ("cpu", "cuda", "meta")
+    return x if is_device else _cast(x, _kind_of(dtype))
 
 
 def _filled(number: Optional[float]) -> Callable[..., Value]:

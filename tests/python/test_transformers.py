@@ -1,0 +1,188 @@
+"""transformers' models with Weft's attention, against their own eager attention: tiny ones with random weights."""
+import logging
+import unittest
+
+import torch
+import transformers
+
+import weft
+import weft.transformers
+from support import TestCase
+
+weft.transformers.register()
+logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)
+transformers.logging.set_verbosity_error()
+SIZES = dict(vocab_size=96, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=16, max_position_embeddings=256, pad_token_id=0, bos_token_id=1,
+             eos_token_id=2)
+TOKENS = torch.randint(3, 96, (2, 21), generator=torch.Generator().manual_seed(1))
+
+
+def model_of(config, family=None, **more):
+    torch.manual_seed(3)
+    made = getattr(transformers, config + "Config")(**{**SIZES, **more})
+    model = getattr(transformers, (family or config) + "ForCausalLM")(made).eval()
+    for name, parameter in model.named_parameters():
+        if "q_proj" in name or "k_proj" in name:  # attention that decides something
+            parameter.data.mul_(20)
+    return model
+
+
+class Models(TestCase):
+    def logits(self, model, implementation, **inputs):
+        model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            return model(**inputs).logits
+
+    def generated(self, model, implementation, **options):
+        model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            made = model.generate(do_sample=False, max_new_tokens=12, output_logits=True, return_dict_in_generate=True,
+                                  eos_token_id=-1, **options)
+        return made.sequences, torch.stack(made.logits)
+
+    def check(self, model, **options):
+        mask = torch.ones_like(TOKENS)
+        mask[0, :9] = 0  # padded on the left, as generate wants it
+        inputs = {"input_ids": TOKENS, "attention_mask": mask}
+        want = self.logits(model, "eager", input_ids=TOKENS)
+        self.assert_close(self.logits(model, "weft", input_ids=TOKENS), want, 2e-4)
+        seen = mask.bool()
+        self.assert_close(self.logits(model, "weft", **inputs)[seen], self.logits(model, "eager", **inputs)[seen], 2e-4)
+        tokens, logits = self.generated(model, "weft", **inputs, **options)
+        want_tokens, want = self.generated(model, "eager", **inputs, **options)
+        self.assertEqual(tokens.tolist(), want_tokens.tolist())
+        self.assert_close(logits, want, 2e-4)
+
+    def test_llama(self):
+        self.check(model_of("Llama"))
+        self.check(model_of("Llama"), cache_implementation="static")
+
+    def test_qwen3(self):
+        self.check(model_of("Qwen3"))
+
+    def test_gemma2_caps_and_windows(self):
+        model = model_of("Gemma2", sliding_window=8, attn_logit_softcapping=2.0, query_pre_attn_scalar=40)
+        self.check(model)
+        self.check(model, cache_implementation="static")
+
+    def test_gemma3_windows(self):
+        self.check(model_of("Gemma3Text", "Gemma3", sliding_window=6, query_pre_attn_scalar=16,
+                            layer_types=["sliding_attention", "full_attention"]))
+
+    def test_gpt_oss_sinks(self):
+        model = model_of("GptOss", num_local_experts=2, num_experts_per_tok=1, sliding_window=8)
+        for layer in model.model.layers:
+            torch.nn.init.normal_(layer.self_attn.sinks, std=2)
+        self.check(model)
+
+    def test_dense_masks_and_encoders(self):
+        model = model_of("Llama")
+        draw = torch.rand(2, 1, 21, 21, generator=torch.Generator().manual_seed(2))
+        seen = (draw < 0.6) | torch.eye(21, dtype=torch.bool)
+        per_head = torch.rand(2, 4, 21, 21, generator=torch.Generator().manual_seed(4))
+        hidden = torch.finfo(torch.float32).min
+        for mask in (torch.where(seen, 0.0, hidden), torch.where(seen, draw, -torch.inf), per_head):
+            want = self.logits(model, "eager", input_ids=TOKENS, attention_mask=mask)
+            self.assert_close(self.logits(model, "weft", input_ids=TOKENS, attention_mask=mask), want, 2e-4)
+        want = self.logits(model, "sdpa", input_ids=TOKENS, attention_mask=seen)
+        self.assert_close(self.logits(model, "weft", input_ids=TOKENS, attention_mask=seen), want, 2e-4)
+        torch.manual_seed(3)
+        bert = transformers.BertModel(transformers.BertConfig(**{**SIZES, "hidden_size": 64})).eval()
+        for mask in (None, (TOKENS > 20).long()):
+            made = []
+            for implementation in ("weft", "eager"):
+                bert.set_attn_implementation(implementation)
+                with torch.no_grad():
+                    made.append(bert(input_ids=TOKENS, attention_mask=mask).last_hidden_state)
+            self.assert_close(*made, 2e-4)
+
+    def test_intervals_where_masks_are(self):
+        seen = weft.transformers.mask(2, 5, 40, 35, 0)
+        self.assertTrue(seen.pattern.is_causal)
+        self.assertEqual((seen.pattern.plain.text, tuple(seen.shape)), ("", (2, 1, 5, 40)))
+        self.assertIs(weft.transformers.mask(2, 1, 41, 40, 0).pattern, seen.pattern)
+        function = transformers.masking_utils.sliding_window_causal_mask_function(8)
+        near = weft.transformers.mask(1, 1, 8, 40, 33, function)
+        self.assertEqual(near.pattern.plain.text, "")
+        function = transformers.masking_utils.sliding_window_causal_mask_function(8)
+        again = weft.transformers.mask(1, 1, 8, 41, 34, function)
+        self.assertIs(again.pattern, near.pattern)
+        self.assertEqual(weft.transformers.mask(1, 5, 64, 9, 0).kv_len, 14)  # a static cache
+
+    def test_masks_against_those_that_transformers_makes(self):
+        utils = transformers.masking_utils
+        chunks = utils.and_masks(utils.chunked_overlay(4, torch.tensor([0, 3])), utils.causal_mask_function)
+        fours = utils.and_masks(lambda b, h, q, kv: kv // 4 == q // 4, utils.causal_mask_function)
+        both_ways = utils.sliding_window_bidirectional_mask_function(3)
+        packed = utils.packed_sequence_mask_function(torch.tensor([[0] * 7 + [1] * 13, [0] * 10 + [1] * 10]))
+        q, k, v = (torch.randn(2, heads, 9, 16) for heads in (4, 2, 2))
+        module = torch.nn.Module()
+        for function, queries, keys, q_offset, kv_offset in (
+                (chunks, 3, 9, 8, 2), (fours, 3, 9, 8, 2), (fours, 3, 9, 9, 3), (both_ways, 3, 9, 2, 0),
+                (lambda b, h, q, kv: kv <= q + 2, 3, 9, 2, 0), (both_ways, 9, 9, 0, 0),
+                (packed, 4, 9, 8, 3), (utils.causal_mask_function, 2, 9, 4, 0),
+                (lambda b, h, q, kv: kv <= q if q.numel() else kv < q, 3, 9, 6, 0)):
+            where = dict(batch_size=2, q_length=queries, kv_length=keys, q_offset=q_offset, kv_offset=kv_offset,
+                         mask_function=function)
+            dense = utils.sdpa_mask(**where, allow_is_causal_skip=False)
+            o, _ = weft.transformers.attention(module, q[:, :, :queries], k, v, weft.transformers.mask(**where))
+            want, _ = weft.transformers.attention(module, q[:, :, :queries], k, v, dense)
+            by_torch = torch.nn.functional.scaled_dot_product_attention(q[:, :, :queries], k, v, dense, enable_gqa=True)
+            self.assert_close(want.transpose(1, 2), by_torch)
+            self.assert_close(o, want)
+
+    def test_refusals(self):
+        model = model_of("Llama")
+        model.set_attn_implementation("weft")
+        with self.assertRaisesRegex(weft.Error, "unsupported: .*gradient"):
+            model(input_ids=TOKENS)
+        q = torch.zeros(1, 4, 3, 16)
+        module = torch.nn.Module()
+        for says, options in (("dropout", {"dropout": 0.5}), ("position_bias", {"position_bias": q}),
+                              ("output_attentions", {"output_attentions": True})):
+            self.assert_refused("unsupported", says, weft.transformers.attention, module, q, q, q, None, **options)
+        self.assert_refused("unsupported", "float64", weft.transformers.attention, module, q.double(), q, q, None)
+        self.assert_refused("unsupported", "has no elements", weft.transformers.attention, module, q, q, q,
+                            weft.transformers.mask(1, 3, 3)[:, :, :2])
+        self.assert_refused("invalid_shape", "attention_mask: has the shape (3, 3, 3)", weft.transformers.attention,
+                            module, q, q, q, q[0, :3, :, :3])
+        self.assert_refused("invalid_argument", "name = 'sdpa'", weft.transformers.register, "sdpa")
+
+
+class Batches(TestCase):
+    """generate_batch, whose pages are read where they lie."""
+
+    def generated(self, model, implementation):
+        model.set_attn_implementation(implementation)
+        config = transformers.GenerationConfig(max_new_tokens=20, do_sample=False, eos_token_id=-1, pad_token_id=0)
+        batching = transformers.ContinuousBatchingConfig(num_blocks=32, max_batch_tokens=64, page_size=8)
+        made = model.generate_batch([TOKENS[0].tolist(), TOKENS[1, :5].tolist(), TOKENS[1].tolist() * 4],
+                                    generation_config=config, continuous_batching_config=batching, progress_bar=False)
+        return [made[key].generated_tokens for key in sorted(made)]
+
+    def check(self, model, reads_pages=True):
+        kinds = []
+        run = weft.transformers._run
+
+        def recorded(*args, **named):
+            kinds.append(args[5])
+            return run(*args, **named)
+
+        weft.transformers._run = recorded
+        try:
+            made = self.generated(model, "weft")
+        finally:
+            weft.transformers._run = run
+        self.assertEqual(made, self.generated(model, "paged|eager"))
+        self.assertEqual(weft.KvForm.paged in kinds, reads_pages)
+
+    def test_llama(self):
+        self.check(model_of("Llama"))
+
+    def test_windows_and_sinks(self):
+        self.check(model_of("GptOss", num_local_experts=2, num_experts_per_tok=1, sliding_window=8))
+
+
+if __name__ == "__main__":
+    unittest.main()
