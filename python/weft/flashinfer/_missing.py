@@ -16,7 +16,7 @@ _KINDS = {
         nvfp4_quantize_append_paged_kv_cache_with_slot_mapping nvfp4_quantize_append_paged_mla_kv_cache
         silu_and_mul_nvfp4_quantize silu_and_mul_scaled_nvfp4_experts_quantize silu_and_mul_mxfp8_quantize
         shuffle_matrix_a shuffle_matrix_sf_a rmsnorm_fp4quant add_rmsnorm_fp4quant concat_mla_kv_quant_fp8
-        nvfp4_quantize_smooth svdquant_linear SfLayout mla_rope_quantize_fp8 rope_quantize_fp8
+        nvfp4_quantize_smooth svdquant_linear SfLayout FP4Tensor mla_rope_quantize_fp8 rope_quantize_fp8
         rope_quantize_fp8_append_paged_kv_cache fused_add_rmsnorm_fp8_block_quant""",
     "attention kernels of other vendors (the wrappers compute the same)": """
         trtllm_fmha_v2_prefill trtllm_sage_attention_quantize cudnn_batch_decode_with_kv_cache
@@ -43,7 +43,7 @@ MODULES = {
     "comm": "communication between cards", "fused_moe": "mixtures of experts", "gemm": "matrix products",
     "cudnn": "attention kernels of other vendors", "cute_dsl": "kernels in other languages",
     "fp4_quantization": "quantisation to 4 bits", "jit": "kernels of CUDA text (give a weft.Variant as jit_args)",
-    "parallel_attention": "attention across cards",
+    "jit.core": "kernels of CUDA text", "parallel_attention": "attention across cards",
     "moe_ep": "mixtures of experts", "mamba": "linear attention", "xqa": "attention kernels of other vendors",
 }
 
@@ -88,4 +88,4 @@ class MissingModule(types.ModuleType):
     def __getattr__(self, name: str) -> Missing:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Missing(f"{self.__name__}.{name}", MODULES[self.__name__.rpartition(".")[2]])
+        return Missing(f"{self.__name__}.{name}", MODULES[self.__name__.partition("flashinfer.")[2]])
