@@ -16,6 +16,7 @@ from support import SEED, Batch, TestCase
 
 SPEC = weft.AttentionSpec(head_dim_qk=32, head_dim_vo=32)
 CASES = int(os.environ.get("WEFT_PYTHON_CASES", "3000"))
+REPEATS = int(os.environ.get("WEFT_PYTHON_REPEATS", "10000"))
 
 
 class Errors(TestCase):
@@ -70,7 +71,7 @@ class Errors(TestCase):
 def run(text, **environment):
     text = "import numpy as np, os, sys, threading, weft\nfrom support import Batch\n" + textwrap.dedent(text)
     quiet = [sys.executable, "-W", "ignore::DeprecationWarning"]  # of forks, from Python 3.12 on
-    return subprocess.run([*quiet, "-c", text], capture_output=True, text=True, timeout=120,
+    return subprocess.run([*quiet, "-c", text], capture_output=True, text=True, timeout=3600 if REPEATS > 10000 else 120,
                           cwd=os.path.dirname(os.path.abspath(__file__)), env={**os.environ, **environment})
 
 
@@ -89,6 +90,41 @@ class Processes(TestCase):
     if child == 0:
         os._exit(0 if (work() == before).all() else 1)
     assert os.waitpid(child, 0)[1] == 0 and (work() == before).all()
+    """)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
+    def test_memory_stays_flat(self):
+        """Plans, runs, views, merges, and refused calls, by two threads: REPEATS of them in all."""
+        ended = run(self.WORK + f"""
+    repeats = {REPEATS}
+    state = np.ones((2, 4, 2, 32), np.float32), np.zeros((2, 4, 2), np.float32)
+    def refused():
+        try:
+            kernel.run(plan, batch.q[:1], (batch.k_pages, batch.v_pages))
+        except weft.Error as error:
+            return str(error)
+        raise AssertionError("not refused")
+    calls = (work, refused, lambda: kernel.plan(batch.plan_input()), lambda: weft.merge_states(*state),
+             lambda: np.from_dlpack(weft.TensorView(batch.q)))
+    """ + """
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    def some(count):
+        for i in range(count):
+            calls[i % len(calls)]()
+    def on_threads(count):
+        threads = [threading.Thread(target=some, args=(count // 2,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    owned = [sys.getrefcount(x) for x in (batch.q, batch.k_pages, *state)]
+    on_threads(2000)
+    before = resident()
+    on_threads(repeats)
+    assert owned == [sys.getrefcount(x) for x in (batch.q, batch.k_pages, *state)], owned
+    assert resident() - before < 4 << 20, resident() - before
     """)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 

@@ -62,6 +62,7 @@ PAGE = """
 
     def test_too_many_bytes():
         torch.empty(1 << 20, dtype=torch.bool, device="cuda")  # as many as are allowed
+        torch.empty(1 << 30, dtype=torch.uint8, device="cuda")  # a workspace
         torch.empty(1 << 18, dtype=torch.float64, device="cuda")
 
     def test_too_many_operations():
@@ -84,6 +85,9 @@ PAGE = """
             flashinfer.rope.rope_quantize_fp8(torch.zeros(1))
         except NotImplementedError as error:
             raise RuntimeError("wrapped") from error
+
+    def test_nvfp4_cuda_graph_bad_scale():
+        assert False
 
     @pytest.mark.xfail(reason="theirs")
     def test_expected_to_fail():
@@ -133,8 +137,8 @@ class Runner(unittest.TestCase):
     def test_what_becomes_of_cases(self):
         made, lines = run(self.checkout, "--only", "page.py")
         self.assertEqual(made.returncode, 1, made.stdout + made.stderr)
-        self.assertIn("| attention/test_page.py | 5 | 1 | 2 | 0 | 2 | 4 | 0 | 0 |", made.stdout)
-        self.assertIn("| all | 5 | 1 | 2 | 0 | 3 | 4 | 0 | 0 |", made.stdout)  # and no attention/test_mla_page.py
+        self.assertIn("| attention/test_page.py | 5 | 1 | 2 | 1 | 2 | 4 | 0 | 0 |", made.stdout)
+        self.assertIn("| all | 5 | 1 | 2 | 1 | 3 | 4 | 0 | 0 |", made.stdout)  # and no attention/test_mla_page.py
         why = {case.partition("::")[2]: (outcome, reason) for outcome, case, reason in lines}
         self.assertEqual(why["test_too_many_bytes"],
                          ("cut", "a tensor of 2,097,152 bytes; --max-bytes is 1,048,576"))
@@ -144,6 +148,8 @@ class Runner(unittest.TestCase):
         self.assertIn("it needs more memory than --memory", why["test_too_much_memory"][1])
         self.assertIn("nvfp4_kv_quantize: required is", why["test_refused"][1])
         self.assertIn("rope_quantize_fp8: required is", why["test_refused_inside_of_another_error"][1])
+        self.assertEqual(why["test_nvfp4_cuda_graph_bad_scale"],
+                         ("different", "starts a process of its own, which imports FlashInfer's package"))
         self.assertEqual(why["test_expected_to_fail"], ("skipped", "expected to fail: theirs"))
         self.assertEqual(why["test_skipped"], ("skipped", "their reason"))
         self.assertEqual(why["test_wrong"][0], "failed")

@@ -169,5 +169,30 @@ class Operators(TestCase):
             weft.torch.run(handle, self.q, self.k, self.v, None, "", [], "", [])
 
 
+class Loader(torch.utils.data.Dataset):
+    """Attention of row i over keys of its own, computed where an item is asked for."""
+
+    SPEC = weft.AttentionSpec(head_dim_qk=32, head_dim_vo=32, kv_form=weft.KvForm.ragged)
+
+    def __init__(self):
+        self.q, self.k, self.v = torch.randn(3, 12, 5, 2, 32)
+
+    def __len__(self):
+        return len(self.q)
+
+    def __getitem__(self, i):
+        return weft.attend(self.SPEC, self.q[i], self.k[i], self.v[i])
+
+
+class DataLoaders(TestCase):
+    def test_workers_that_are_forked_compute_the_same(self):
+        data = Loader()
+        expected = torch.stack([data[i] for i in range(len(data))])  # its threads run before the fork
+        loader = torch.utils.data.DataLoader(data, batch_size=3, num_workers=2, multiprocessing_context="fork")
+        for _ in range(2):
+            self.assertTrue(torch.equal(torch.cat(list(loader)), expected))
+        self.assertTrue(torch.equal(data[0], expected[0]))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any, Optional, Union
 
 import torch
@@ -79,21 +80,21 @@ def dtype_of(name: str, value: DTypeLike) -> torch.dtype:
     return made
 
 
+def _served(name: str, value: DTypeLike, served: Collection[torch.dtype], missing: str) -> torch.dtype:
+    made = dtype_of(name, value)
+    if made not in served:
+        raise Unsupported(f"{name}: required is {made}; supported are {', '.join(map(str, served))}; missing: {missing}")
+    return made
+
+
 def float_dtype_of(name: str, value: DTypeLike) -> torch.dtype:
     """The type of queries or outputs."""
-    made = dtype_of(name, value)
-    if made not in _FLOATS:
-        raise Unsupported(f"{name}: required is {made}; supported are torch.float32, torch.float16 and "
-                          "torch.bfloat16; missing: queries and outputs of fewer bits")
-    return made
+    return _served(name, value, _FLOATS, "queries and outputs of fewer bits")
 
 
 def kv_dtype_of(name: str, value: DTypeLike) -> torch.dtype:
-    made = dtype_of(name, value)
-    if made not in WEFT_DTYPE:
-        raise Unsupported(f"{name}: required is {made}; supported are {', '.join(map(str, WEFT_DTYPE))}; "
-                          "missing: caches of other types (weft.AttentionSpec has int8 and int4)")
-    return made
+    """The type of keys and values."""
+    return _served(name, value, WEFT_DTYPE, "caches of other types (weft.AttentionSpec has int8 and int4)")
 
 
 def tensor_of(name: str, x: Any) -> Tensor:

@@ -22,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what \"cuda\" is in the files")
     parser.add_argument("--cases", type=int, default=200, help="of each file, drawn by seed; 0: all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--max-bytes", type=int, default=1 << 28, help="a case with a larger tensor is cut (CPU)")
+    parser.add_argument("--max-bytes", type=int, default=1 << 29, help="a case with a larger tensor is cut (CPU)")
     parser.add_argument("--memory", type=int, default=6 << 30, help="bytes that the files' processes may have (CPU)")
     parser.add_argument("--max-operations", type=float, default=1e11, help="a case with a larger call is cut (CPU)")
     parser.add_argument("--minutes", type=float, default=0, help="for all files, a like share each; 0: no limit")

@@ -12,10 +12,13 @@ FILES = [f"attention/test_{name}.py" for name in """
     batch_prefill decode_prefill_lse""".split()] + [f"utils/test_{name}.py" for name in """
     sampling logits_processor norm activation quantization pod_kernels topk jit_example triton_cascade""".split()]
 
-# Cases, by file and name: why Weft's answer is another one. docs/flashinfer.md has each of these differences.
-_DIFFERENT: dict[str, str] = {}
+# Cases, by file and name, that cannot be put to Weft, or whose answer is another one on purpose (docs/flashinfer.md).
+_DIFFERENT = {
+    "test_page.py::.*_cuda_graph_bad_scale": "starts a process of its own, which imports FlashInfer's package",
+    "test_topk.py::test_multi_cta_reuses_dirty_cached_row_states_buffer": "reads a private buffer of FlashInfer's",
+}
 
 
 def different(case: str) -> Optional[str]:
-    """Why the answer to `case`, FILE::NAME, is another one than FlashInfer's; None where it is not."""
+    """Why `case`, FILE::NAME, is not run; None where it is."""
     return next((why for pattern, why in _DIFFERENT.items() if re.search(pattern, case)), None)

@@ -23,7 +23,7 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption("--weft-cases", type=int, default=200, help="of one file, drawn by seed; 0: all")
     group.addoption("--weft-seed", type=int, default=1)
     group.addoption("--weft-seconds", type=float, default=0, help="no case begins after so many; 0: all do")
-    group.addoption("--weft-max-bytes", type=int, default=1 << 28)
+    group.addoption("--weft-max-bytes", type=int, default=1 << 29)
     group.addoption("--weft-memory", type=int, default=6 << 30)
     group.addoption("--weft-max-operations", type=float, default=1e11)
     group.addoption("--weft-results", default="", help="a file for what became of the cases")
