@@ -5,6 +5,7 @@
     bench/peers/gpu.py --only decode --peer torch       rows and peers whose names hold these words; kv8192$: that end so
     bench/peers/gpu.py --model 1b --model 8b            decode of a whole model too; compiling takes a minute or more
     bench/peers/gpu.py --sparse FOLDER                  SpMM and SDDMM too, over graphs that are made in this folder
+    bench/peers/gpu.py --sampling                       tokens drawn from rows of logits, too
     bench/peers/gpu.py --weft build/release/bin/weft    Weft too, on the same card: bench attention, model by --model, and
                                                         sparse by --sparse
 
@@ -117,11 +118,19 @@ def measure_sparse(folder, only, results):
     gpu_sparse.measure(folder, lambda case: is_wanted(case, only), results)
 
 
-def measure_weft(program, shapes, sparse, only, results):
+def measure_sampling(ceilings, is_asked, only, results):
+    if not is_asked:
+        return
+    import gpu_sampling
+    gpu_sampling.measure(ceilings, lambda case: is_wanted(case, only), results)
+
+
+def measure_weft(program, shapes, sparse, sampling, only, results):
     """What Weft says of the same rows."""
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     calls = [*(["attention", "--only", word.rstrip("$")] for word in only), *([] if only else [["attention"]]),
-             *(["model", "--shape", shape] for shape in shapes), *([["sparse", "--data", str(sparse)]] if sparse else [])]
+             *(["model", "--shape", shape] for shape in shapes), *([["sparse", "--data", str(sparse)]] if sparse else []),
+             *([["sampling"]] if sampling else [])]
     for call in calls:
         run = subprocess.run([program, "bench", *call, "--device", "cuda:0", "--json"], capture_output=True, text=True)
         for line in map(json.loads, run.stdout.splitlines()):
@@ -138,6 +147,7 @@ def main():
     parser.add_argument("--peer", action="append", help="peers whose name holds this; may be given again")
     parser.add_argument("--model", action="append", choices=("8b", "1b"), default=[], help="may be given again")
     parser.add_argument("--sparse", type=pathlib.Path, help="a folder for the graphs of SpMM and SDDMM")
+    parser.add_argument("--sampling", action="store_true", help="tokens drawn from rows of logits, too")
     parser.add_argument("--weft", help="the program")
     parser.add_argument("--to", type=pathlib.Path, default=ROOT / "bench/results/gpu_peers.jsonl")
     arguments = parser.parse_args()
@@ -161,10 +171,12 @@ def main():
     measure_attention([row for row in all_rows() if is_wanted(row.case, arguments.only)], peers, pool, ceilings, results)
     measure_models(arguments.model, ceilings, results)
     measure_sparse(arguments.sparse, arguments.only, results)
+    measure_sampling(ceilings, arguments.sampling, arguments.only, results)
     if arguments.weft:
         del pool, ceilings
         torch.cuda.empty_cache()
-        measure_weft(arguments.weft, arguments.model, arguments.sparse, arguments.only, results)
+        measure_weft(arguments.weft, arguments.model, arguments.sparse, arguments.sampling, arguments.only,
+                     results)
     results.say_refusals()
 
 

@@ -12,6 +12,7 @@ constexpr Bench kBenches[] = {
     {"decode", "on a card: what kernels of whole models are made of, by themselves", measure_decode_studies},
     {"serve", "a server that speaks OpenAI's completions, under the load of a trace", measure_serve},
     {"gemm", "matrix products of every weight type and precision", measure_gemm},
+    {"sampling", "tokens drawn from rows of logits", measure_sampling},
     {"sparse", "sparse operators against the rows that they gather, and plain loops", measure_sparse},
     {"sparse-tune", "what searching for an SpMM finds and takes, and compiling one", measure_sparse_tune},
     {"plan", "planning time and balance", measure_plan},

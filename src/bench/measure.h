@@ -16,6 +16,7 @@ void measure_plan_fit(const BenchOptions& options, BenchReport& report);
 void measure_attention(const BenchOptions& options, BenchReport& report);
 void measure_attention_on_card(const BenchOptions& options, BenchReport& report);
 void measure_gemm(const BenchOptions& options, BenchReport& report);
+void measure_sampling(const BenchOptions& options, BenchReport& report);
 void measure_sparse(const BenchOptions& options, BenchReport& report);
 void measure_sparse_on_card(const BenchOptions& options, BenchReport& report);
 void measure_sparse_tune(const BenchOptions& options, BenchReport& report);

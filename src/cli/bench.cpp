@@ -140,7 +140,8 @@ constexpr struct {
   void (*add)(Verb& verb, Chosen& chosen);
 } kOptions[] = {{"ceilings", add_device}, {"attention", add_attention}, {"model", add_model},
                 {"decode", add_decode},   {"sparse", add_sparse},       {"sparse-tune", add_sparse_tune},
-                {"plan", add_plan},       {"jit", add_device},          {"serve", add_serve}};
+                {"plan", add_plan},       {"jit", add_device},          {"serve", add_serve},
+                {"sampling", add_device}};
 
 void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
   chosen.options.device = require_device(chosen.device);
