@@ -287,7 +287,7 @@ int RowDraw::bins_of_share(uint64_t total, uint64_t wanted) const {
 // The token with which the first ones reach this weight, or this count, which all together reach: its bin first, then
 // its place among the bin's tokens.
 RowDraw::Last RowDraw::last_within(uint64_t wanted, bool counts, int num_bins) {
-  bins_.assign(DrawTable::kBins, 0);
+  bins_.assign(DrawTable::kBins + 1, 0);
   loops().add_to_bins(row_.data(), weights_.data(), length(row_), largest_, scale_, num_bins, counts, bins_.data());
   uint64_t before = 0;
   int bin = 0;

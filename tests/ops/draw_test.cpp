@@ -178,6 +178,15 @@ TEST(RowDraw, DrawsAMillionTimesWithinTheBand) {
   expect_band({.temperature = 2.f, .top_k = 4, .top_p = 0.95f}, {1, 3, 5, 6});
 }
 
+// The number is a weight's end itself: the token behind it is drawn.
+TEST(RowDraw, GivesEachTokenAsManyNumbersAsItWeighs) {
+  for (const SamplingParams& params : {SamplingParams{}, SamplingParams{.top_k = 2}}) {
+    const std::vector<float> row{1.f, 1.f};
+    EXPECT_EQ(RowDraw().draw(row, rule_of(params), (uint64_t{1} << 63) - 1), 0) << params.top_k;
+    EXPECT_EQ(RowDraw().draw(row, rule_of(params), uint64_t{1} << 63), 1) << params.top_k;
+  }
+}
+
 TEST(RowDraw, ListsTheLargestInTheirOrder) {
   std::mt19937 random(9);
   std::normal_distribution<float> normal;

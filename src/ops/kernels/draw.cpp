@@ -142,7 +142,8 @@ WEFT_INLINE I32 bin_of(F32 logit, float largest, float scale) {
   return VectorMath::truncated(bin);
 }
 
-// Most groups have no token in the first bins where few tokens have the weight: they are passed over together.
+// Most groups have no token in the first bins where few tokens have the weight: they are passed over together. In the
+// others it is chance which tokens are, and a branch for each would be mispredicted: the rest goes to the bin behind.
 void add_to_bins(const float* row, const int* weights, long long n, float largest, float scale, int num_bins,
                  bool counts, u64* bins) {
   for (long long at = 0; at < n; at += kSixteen) {
@@ -151,13 +152,13 @@ void add_to_bins(const float* row, const int* weights, long long n, float larges
     I32 found = {};
     for (int v = 0; v < kVectors; ++v) {
       const I32 of = bin_of(group.logit[v], largest, scale);
-      found |= of < num_bins;
-      store_ints(bin + v * kLanes, of);
+      const I32 counts_there = of < num_bins;
+      found |= counts_there;
+      store_ints(bin + v * kLanes, counts_there ? of : I32{} + num_bins);
     }
     if (!any(found)) continue;
     const int size = n - at < kSixteen ? static_cast<int>(n - at) : kSixteen;
-    for (int i = 0; i < size; ++i)
-      if (bin[i] < num_bins) bins[bin[i]] += counts ? 1 : static_cast<u64>(weights[at + i]);
+    for (int i = 0; i < size; ++i) bins[bin[i]] += counts ? 1 : static_cast<u64>(weights[at + i]);
   }
 }
 

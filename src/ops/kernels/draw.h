@@ -21,6 +21,7 @@ struct DrawTable {
   void (*sum_blocks)(const float* row, const int* weights, long long n, float least_logit, int least_weight,
                      unsigned long long* sums);
   // The bin of each token with a weight that is in one of the first `num_bins` becomes larger by its weight, or by 1.
+  // The bin behind them, for which there is room, becomes anything.
   void (*add_to_bins)(const float* row, const int* weights, long long n, float largest, float scale, int num_bins,
                       bool counts, unsigned long long* bins);
   // Tokens of the bin, ascending; those of at least this logit. Returns how many; `ids` has room for n.
