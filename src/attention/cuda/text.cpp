@@ -61,7 +61,7 @@ struct Spec {{
   using Query = {};
   using Cache = {};
   using Output = {};
-  static constexpr int kDimQk = {}, kDimVo = {}, kThreads = {}, kSlots = {}, kPageSize = {};
+  static constexpr int kDimQk = {}, kDimVo = {}, kThreads = {}, kLoaders = {}, kSlots = {}, kPageSize = {};
   static constexpr int kPartners = {};
   static constexpr bool kLatent = {}, kBlockSparse = {}, kPaged = {};
   static constexpr Scaling kScaling = Scaling::{};
@@ -73,7 +73,8 @@ static_assert(Path::kSharedBytes <= {}, "the form gives the CTA too little");
 }}  // namespace weft::attention::cuda
 )",
       element_type(spec.q_dtype), element_type(spec.kv_dtype), element_type(spec.o_dtype), spec.head_dim_qk,
-      spec.head_dim_vo, text.threads, slots, spec.page_size, form.ctas_of_worker, spec.kv_form == KvForm::latent,
+      spec.head_dim_vo, form.threads, 0, slots, spec.page_size, form.ctas_of_worker,
+      spec.kv_form == KvForm::latent,
       spec.kv_form == KvForm::block_sparse, spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded,
       scaling(spec.kv_scales), std::max(spec.kv_scale_group, 1), form.constants, variant_class(parts, "::leaf"),
       mask_class(parts, "::leaf"), form.type, text.shared_bytes);

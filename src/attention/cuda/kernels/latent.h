@@ -70,7 +70,7 @@ class Attention {
     }
     const int end = end_of(rows_.call, rows_.item);
     ptx::cta_sync();
-    if (thread_.warp == 0) rows_.find_visible(thread_, end);
+    if (thread_.warp == 0) rows_.find_visible(end);
     if (thread_.index == Shape::kProductThreads) s.tokens = Tokens<S>(rows_.call, rows_.item);
     ptx::cta_sync();
   }
@@ -111,7 +111,7 @@ class Attention {
       products.leave_out_non_finite();
     }
     join_sums(states);
-    mma::Store<Shape>(rows_, thread_, states).store();
+    mma::Store<Shape>(rows_, thread_, states, Shape::staging(thread_)).store();
     return again;
   }
 

@@ -11,6 +11,17 @@
 
 namespace weft::attention::cuda {
 
+// Threads that multiply, and write what comes of it: all of the CTA's, but for S::kLoaders of it that only load. They
+// meet at a barrier of their own where there are such.
+inline constexpr int kMultipliersBarrier = 8;
+template <class S>
+WEFT_INLINE void sync_threads() {
+  if constexpr (S::kLoaders > 0)
+    ptx::named_sync(kMultipliersBarrier, S::kThreads);
+  else
+    ptx::cta_sync();
+}
+
 // What the weights of states are relative to, their largest lse; a finite number where all are empty.
 WEFT_INLINE float finite_base(float largest) { return largest == -infinity() ? 0.f : largest; }
 WEFT_INLINE float exp_fast(float x) { return ptx::exp2_fast(x * tile::kLog2E); }
@@ -206,7 +217,7 @@ WEFT_INLINE bool is_last(unsigned* counter, int expected) {
   return last;
 }
 
-// An item that wrote a partial is done, and the CTA has met since: counts at its unit's groups, and merges those where
+// An item that wrote a partial is done, and the threads have met since: counts at its unit's groups, and merges those where
 // all have come.
 template <class S, class F>
 WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemRecord& item) {
@@ -235,7 +246,7 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
       const MergeGroup group = group_of(first + ptx::thread_index());
       last[ptx::thread_index()] = is_last<S>(counters + group.counter, group.expected);
     }
-    ptx::cta_sync();
+    sync_threads<S>();
     // Warps share the states of one group; of several each takes its own.
     constexpr int kWarps = S::kThreads / 32;
     const bool shares = n == 1;
@@ -248,7 +259,7 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
       for (int i = shares ? ptx::warp() : 0; i < of_group.num_states(); i += shares ? kWarps : 1)
         if (merges<S>(i, group.expected)) of_group.merge(i);
     }
-    ptx::cta_sync();
+    sync_threads<S>();
   }
 }
 

@@ -49,7 +49,7 @@ class Attention {
       multiply(pages);
     } while (non_finite_.start(rows_, thread_, states_));
     if constexpr (Shape::kStoresOwn) {
-      Store<Shape>(rows_, thread_, states_).store();
+      Store<Shape>(rows_, thread_, states_, Shape::staging(thread_)).store();
       non_finite_.add(rows_, thread_, Stored<Shape>(rows_));
     } else {
       const Join<Shape> joined(rows_, thread_);
@@ -70,7 +70,7 @@ class Attention {
     const int end = end_of(rows_.call, rows_.item);
     ptx::cta_sync();
     if (thread_.warp == 0) {
-      rows_.find_visible(thread_, end);
+      rows_.find_visible(end);
       if (thread_.lane == 0) {
         Shape::shared().tokens = tokens;
         Shape::shared().special_keys = 0;

@@ -63,7 +63,7 @@ class Loader {
   };
   WEFT_INLINE int first_row() const { return (thread_.warp - Shape::kProductThreads / 32) * kOfWarp; }
   WEFT_INLINE Token look_up(int tile) const {
-    const int token = rows_.token_to_load(tile, first_row() + thread_.lane % kOfWarp);
+    const int token = mma::token_to_load(rows_, tile, first_row() + thread_.lane % kOfWarp);
     return {token, Shape::shared().tokens.page(token)};
   }
   WEFT_INLINE void locate(const Token& at) const {

@@ -37,7 +37,7 @@ class KvTiles {
     for (int i = 0; i < Shape::kFirstTokens; ++i) {
       const int at = thread_.index + i * kThreads, tile = at / kKeys;
       if (tile >= kStages - 1 || tile >= s.walk.num_tiles) continue;
-      const int t = rows_.token_to_load(tile, at % kKeys);
+      const int t = token_to_load(rows_, tile, at % kKeys);
       const int page = t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t);
       prefetch(s.tokens.row(rows_.call.k, page, t, rows_.kv_head), kKeyBytes);
       prefetch(s.tokens.row(rows_.call.v, page, t, rows_.kv_head), kValueBytes);
@@ -51,13 +51,13 @@ class KvTiles {
     for (int i = 0; i < Shape::kFirstTokens; ++i) {
       const int at = thread_.index + i * kThreads, tile = at / kKeys, key = at % kKeys;
       if (tile >= kStages || tile >= s.walk.num_tiles) continue;
-      const int t = rows_.token_to_load(tile, key);
+      const int t = token_to_load(rows_, tile, key);
       locate(tile, key, t, t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t));
     }
   }
   WEFT_INLINE void locate(int tile) const {
     if (thread_.index >= kKeys || tile >= Shape::shared().walk.num_tiles) return;
-    const int t = rows_.token_to_load(tile, thread_.index);
+    const int t = token_to_load(rows_, tile, thread_.index);
     locate(tile, thread_.index, t, Shape::shared().tokens.page(t));
   }
 

@@ -6,7 +6,7 @@
 namespace weft::attention::cuda::mma {
 
 // Of one tile of keys, as many as there are of it.
-template <class Shape>
+template <class Shape, class TileRows = Rows<Shape>>
 class Logits {
   using F = typename Shape::F;
   using Scores = typename Shape::Scores;
@@ -14,20 +14,20 @@ class Logits {
   static constexpr int kFragments = Shape::kStepFragments, kColumns = Shape::kStepKeys / 8, kKeys = Shape::kKeys;
 
  public:
-  WEFT_INLINE Logits(const Rows<Shape>& rows, const Thread<Shape>& thread, int tile)
+  WEFT_INLINE Logits(const TileRows& rows, const Thread<Shape>& thread, int tile)
       : rows_(rows),
         thread_(thread),
         tile_(tile),
-        sources_(Shape::shared().sources[tile % Shape::kRing]),
-        at_(Shape::shared().walk.at(tile)),
+        sources_(rows.sources(tile)),
+        at_(rows.walk().at(tile)),
         begin_(rows.item.first_pos + at_),
-        keys_(Shape::shared().walk.end - at_ < kKeys ? Shape::shared().walk.end - at_ : kKeys) {}
+        keys_(rows.walk().end - at_ < kKeys ? rows.walk().end - at_ : kKeys) {}
 
   // Turns scores of keys from `first` on, of fragments from `fragment` on, into logits divided by rows.scale(), hidden
   // ones into what hides them.
   WEFT_INLINE void make(int first, Scores& s, int fragment = 0) const {
     const bool all = keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
-                     Shape::shared().visible.is_seen_by_all(begin_, begin_ + kKeys);
+                     rows_.visible().is_seen_by_all(begin_, begin_ + kKeys);
     multiply_by_tokens<Shape, &Scales::of_key>(thread_, tile_, first, s);
     if (Shape::kFunctor && !(F::leaves_logits(rows_.p) && !Shape::kMaskFunctor)) {
       if constexpr (HeadScales<Shape>::kThere) multiply(s, HeadScales<Shape>::of_key());
@@ -55,7 +55,7 @@ class Logits {
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const FusedRow& row = Shape::shared().rows[thread_.row(fragment + m, half)];
+      const FusedRow& row = rows_.row(thread_.row(fragment + m, half));
       WEFT_UNROLL
       for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
       for (int e = 0; e < 2; ++e) {
@@ -75,7 +75,7 @@ class Logits {
     WEFT_UNROLL
     for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const SeenKeys seen = seen_keys(Shape::shared().rows[thread_.row(fragment + m, half)].visible);
+      const SeenKeys seen = seen_keys(rows_.row(thread_.row(fragment + m, half)).visible);
       const int low = seen.low - column, high = (seen.high < end ? seen.high : end) - column;
       WEFT_UNROLL
       for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
@@ -100,20 +100,20 @@ class Logits {
   }
 
   WEFT_INLINE bool sees(int r, int key) const {
-    const FusedRow& row = Shape::shared().rows[r];
+    const FusedRow& row = rows_.row(r);
     if (key >= keys_ || !row.visible.holds(position_of_key(sources_, begin_, key))) return false;
     if constexpr (kBlockSparse) return bits_show(rows_.call, sources_[key].bits, row.of_block, at_ + key);
     return true;
   }
   // WEFT_CHECK: a tile that is left out otherwise.
   WEFT_INLINE void find_left_out() const {
-    if (rows_.by_position() || Shape::shared().visible.touches(begin_, begin_ + keys_)) return;
+    if (rows_.by_position() || rows_.visible().touches(begin_, begin_ + keys_)) return;
     WEFT_NO_UNROLL
     for (int i = thread_.of_tile(); i < rows_.n * keys_; i += Shape::kLogitThreads)
       if (sees(i / keys_, i % keys_)) ptx::atomic_or(rows_.call.mask_error, 1);
   }
 
-  const Rows<Shape>& rows_;
+  const TileRows& rows_;
   const Thread<Shape>& thread_;
   const int tile_;
   const Source<kBlockSparse>* const sources_;

@@ -11,10 +11,38 @@ namespace weft::attention::cuda::mma {
 
 WEFT_INLINE bool is_finite(float x) { return x - x == 0.f; }
 
+// To the outputs of rows, which the CTA wrote: a thread has some elements of all rows.
+template <class Shape, class TileRows, class Outputs>
+WEFT_INLINE void add_non_finite(const TileRows& rows, const Thread<Shape>& thread, const Outputs& outputs) {
+  using S = typename Shape::S;
+  sync_threads<S>();
+  WEFT_NO_UNROLL
+  for (int t = rows.item.kv_begin; t < rows.walk().end; ++t) {
+    const int pos = position_of(rows.call, rows.item, t);
+    if (!rows.visible().touches(pos, pos + 1)) continue;
+    const i64 bits = bits_of_token(rows.call, rows.item, t);
+    const Tokens<S> tokens(rows.call, rows.item);
+    const int page = tokens.page(t);
+    const char* const row = tokens.row(rows.call.v, page, t, rows.kv_head);
+    float scale = HeadScales<Shape>::of_value();
+    if constexpr (Shape::kTokenScales)
+      scale = *reinterpret_cast<const float*>(
+          tokens.template row<S::kScaleGroup>(rows.call.v_scale, page, t, rows.kv_head));
+    WEFT_NO_UNROLL
+    for (int i = thread.index; i < Shape::kDimVo; i += Shape::kThreads) {
+      const float v = scale * element<typename S::Cache>(row, i);
+      if (is_finite(v)) continue;
+      WEFT_NO_UNROLL
+      for (int r = 0; r < rows.n; ++r)
+        if (rows.row(r).visible.holds(pos) && bits_show(rows.call, bits, rows.row(r).of_block, t)) outputs.add(r, i, v);
+    }
+  }
+  sync_threads<S>();
+}
+
 template <class Shape>
 class NonFinite {
-  using S = typename Shape::S;
-  using Cache = typename S::Cache;
+  using Cache = typename Shape::S::Cache;
   static constexpr int kThreads = Shape::kThreads;
 
  public:
@@ -37,34 +65,10 @@ class NonFinite {
       leave_out(thread, tile);
   }
 
-  // To outputs, joined or stored, once the CTA wrote them; a thread has some elements of all rows.
+  // To outputs, joined or stored, once the CTA wrote them.
   template <class Outputs>
   WEFT_INLINE void add(const Rows<Shape>& rows, const Thread<Shape>& thread, const Outputs& outputs) const {
-    if (!started_) return;
-    const auto& s = Shape::shared();
-    ptx::cta_sync();
-    WEFT_NO_UNROLL
-    for (int t = rows.item.kv_begin; t < s.walk.end; ++t) {
-      const int pos = position_of(rows.call, rows.item, t);
-      if (!s.visible.touches(pos, pos + 1)) continue;
-      const i64 bits = bits_of_token(rows.call, rows.item, t);
-      const Tokens<S> tokens(rows.call, rows.item);
-      const int page = tokens.page(t);
-      const char* const row = tokens.row(rows.call.v, page, t, rows.kv_head);
-      float scale = HeadScales<Shape>::of_value();
-      if constexpr (Shape::kTokenScales)
-        scale = *reinterpret_cast<const float*>(
-            tokens.template row<S::kScaleGroup>(rows.call.v_scale, page, t, rows.kv_head));
-      WEFT_NO_UNROLL
-      for (int i = thread.index; i < Shape::kDimVo; i += kThreads) {
-        const float v = scale * element<Cache>(row, i);
-        if (is_finite(v)) continue;
-        WEFT_NO_UNROLL
-        for (int r = 0; r < rows.n; ++r)
-          if (s.rows[r].visible.holds(pos) && bits_show(rows.call, bits, s.rows[r].of_block, t)) outputs.add(r, i, v);
-      }
-    }
-    ptx::cta_sync();
+    if (started_) add_non_finite<Shape>(rows, thread, outputs);
   }
 
  private:

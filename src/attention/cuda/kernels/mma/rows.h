@@ -23,12 +23,10 @@ WEFT_INLINE constexpr int place_of_element(int i) {
   return i / (4 * kRun) * (4 * kRun) + pair / 2 * 16 + pair % 2 * 8 + lane * 2 + high;
 }
 
-// n fused rows of one KV head of an item, from its fused row `first` on.
+// n fused rows of one KV head of an item, from its fused row `first` on; where they lie is said by who derives from it.
 template <class Shape>
-struct Rows {
+struct RowsOfItem {
   using F = typename Shape::F;
-  using T = typename Shape::T;
-  static constexpr int kRows = Shape::kRows, kDimQk = Shape::kDimQk, kPadQk = Shape::kPadQk;
   const Call& call;
   const typename F::P& p;
   const ItemRecord& item;
@@ -48,6 +46,45 @@ struct Rows {
   WEFT_INLINE bool has_bits() const { return Shape::S::kBlockSparse && header().bits_index.count > 0; }
   // Whether rows may see different keys.
   WEFT_INLINE bool may_differ() const { return item.num_rows > 1 || by_position() || has_bits(); }
+};
+
+// By one warp: what the rows see together, and the tiles of keys [begin, end) where that lies.
+template <int kKeys, class Rows>
+WEFT_INLINE void find_seen_tiles(const Rows& rows, const FusedRow* fused, int begin, int end, VisibleRange& visible,
+                                 Walk<kKeys>& walk) {
+  const VisibleRange hull = hull_of(fused, rows.n);
+  const bool everything = rows.by_position() || rows.call.mask_error != nullptr;
+  const Walk<kKeys> tiles =
+      everything ? Walk<kKeys>::over(begin, end) : Walk<kKeys>::over_seen(hull, rows.item.first_pos, begin, end);
+  if (ptx::lane() != 0) return;
+  visible = hull;
+  walk = tiles;
+}
+
+// Where a tile is to have a key: in the place of a token that no row sees, or that is not there, stands the last one
+// that some row sees.
+template <class Rows>
+WEFT_INLINE int token_to_load(const Rows& rows, int tile, int key) {
+  const auto& walk = rows.walk();
+  const int t = walk.at(tile) + key, pos = rows.item.first_pos + t;
+  return t < walk.end && (rows.by_position() || rows.visible().touches(pos, pos + 1)) ? t : walk.end - 1;
+}
+
+// In the CTA's shared memory.
+template <class Shape>
+struct Rows : RowsOfItem<Shape> {
+  using F = typename Shape::F;
+  using T = typename Shape::T;
+  static constexpr int kRows = Shape::kRows, kDimQk = Shape::kDimQk, kPadQk = Shape::kPadQk;
+  using RowsOfItem<Shape>::call, RowsOfItem<Shape>::p, RowsOfItem<Shape>::item;
+  using RowsOfItem<Shape>::kv_head, RowsOfItem<Shape>::first, RowsOfItem<Shape>::n;
+
+  WEFT_INLINE static const FusedRow& row(int r) { return Shape::shared().rows[r]; }
+  WEFT_INLINE static const VisibleRange& visible() { return Shape::shared().visible; }
+  WEFT_INLINE static const Walk<Shape::kKeys>& walk() { return Shape::shared().walk; }
+  WEFT_INLINE static const Source<Shape::S::kBlockSparse>* sources(int tile) {
+    return Shape::shared().sources[tile % Shape::kRing];
+  }
 
   // To shared memory. Rows behind the last one are that one again, so that functors see what exists. The last threads
   // begin: the first ones look for pages meanwhile.
@@ -59,25 +96,9 @@ struct Rows {
 
   // By one warp, once they are there: what they see together, and the tiles of keys where that lies, up to the item's
   // end.
-  WEFT_INLINE void find_visible(const Thread<Shape>& thread, int end) const {
-    using Walk = Walk<Shape::kKeys>;
+  WEFT_INLINE void find_visible(int end) const {
     auto& s = Shape::shared();
-    const VisibleRange visible = hull_of(s.rows, n);
-    const bool everything = by_position() || call.mask_error != nullptr;
-    const Walk walk =
-        everything ? Walk::over(item.kv_begin, end) : Walk::over_seen(visible, item.first_pos, item.kv_begin, end);
-    if (thread.lane == 0) {
-      s.visible = visible;
-      s.walk = walk;
-    }
-  }
-
-  // Where a tile is to have a key: in the place of a token that no row sees, or that is not there, stands the last one
-  // that some row sees.
-  WEFT_INLINE int token_to_load(int tile, int key) const {
-    const auto& s = Shape::shared();
-    const int t = s.walk.at(tile) + key, pos = item.first_pos + t;
-    return t < s.walk.end && (by_position() || s.visible.touches(pos, pos + 1)) ? t : s.walk.end - 1;
+    find_seen_tiles<Shape::kKeys>(*this, s.rows, item.kv_begin, end, s.visible, s.walk);
   }
 
   // Once queries have come: elements go to the places that keys of few bits have for them.

@@ -112,7 +112,7 @@ struct Shape : KvNumbers<S_> {
   static_assert(!H::value_transform && !S::kLatent);
   static_assert(!kFewBits || !H::key_transform);
   static_assert(!kByWarpgroup || !kFewBits);
-  static_assert(!kByWarpgroup || (kWarpsM_ == 4 && kWarpsN == 1));
+  static_assert(!kByWarpgroup || (kWarpsM_ % 4 == 0 && kWarpsN == 1));
 
   static constexpr int kScales = kTokenScales ? kRing * kKeys : 1;
   struct Shared {

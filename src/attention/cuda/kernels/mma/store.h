@@ -6,7 +6,8 @@
 
 namespace weft::attention::cuda::mma {
 
-template <class Shape>
+// `queries`: the CTA's, which the rows take the place of.
+template <class Shape, class TileRows = Rows<Shape>>
 class Store {
   using F = typename Shape::F;
   using Output = typename Shape::S::Output;
@@ -15,8 +16,8 @@ class Store {
   static constexpr int kRuns = (kDimVo + 4 * kRun - 1) / (4 * kRun);  // of those that leave
 
  public:
-  WEFT_INLINE Store(const Rows<Shape>& rows, const Thread<Shape>& thread, const States<Shape>& states)
-      : rows_(rows), thread_(thread), states_(states), staged_{Shape::staging(thread)} {}
+  WEFT_INLINE Store(const TileRows& rows, const Thread<Shape>& thread, const States<Shape>& states, u8* staging)
+      : rows_(rows), thread_(thread), states_(states), staged_{staging} {}
 
   // Partials as floats, outputs by way of shared memory in 16 bytes.
   WEFT_INLINE void store() const {
@@ -26,7 +27,7 @@ class Store {
     for (int m = 0; m < kFragments; ++m) WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int r = thread_.row(m, half);
-      const FusedRow& row = Shape::shared().rows[r];
+      const FusedRow& row = rows_.row(r);
       const float total = F::kSoftmax ? states_.rows[m].total(half) : 1.f;
       const float factor = total == 0.f ? 0.f : HeadScales<Shape>::of_value() / total;
       const tile::Lse lse =
@@ -81,7 +82,7 @@ class Store {
     const bool aligned = ((reinterpret_cast<u64>(call.o.data) | call.o.row_stride | call.o.head_stride) & 15) == 0;
     // A lane finds where one row goes.
     constexpr int kOwnRows = 16 * kFragments, kOwnChunks = kOwnRows * kChunks;
-    const FusedRow& own = Shape::shared().rows[thread_.first_row() + thread_.lane % kOwnRows];
+    const FusedRow& own = rows_.row(thread_.first_row() + thread_.lane % kOwnRows);
     char* const output = output_of(call, own.q_row, own.head) + thread_.first_column() * 2;
     WEFT_UNROLL_4
     for (int first = 0; first < kOwnChunks; first += 32) {
@@ -98,23 +99,23 @@ class Store {
     }
   }
 
-  const Rows<Shape>& rows_;
+  const TileRows& rows_;
   const Thread<Shape>& thread_;
   const States<Shape>& states_;
   const tile::SharedTile<Shape::kOwnPadVo> staged_;  // the warp's rows
 };
 
 // Those states again, where they were stored: a value that is not finite makes of any finite output the same.
-template <class Shape>
+template <class Shape, class TileRows = Rows<Shape>>
 class Stored {
   using Output = typename Shape::S::Output;
 
  public:
-  WEFT_INLINE explicit Stored(const Rows<Shape>& rows) : rows_(rows) {}
+  WEFT_INLINE explicit Stored(const TileRows& rows) : rows_(rows) {}
 
   WEFT_INLINE void add(int r, int i, float v) const {
     const Call& call = rows_.call;
-    const FusedRow& row = Shape::shared().rows[r];
+    const FusedRow& row = rows_.row(r);
     const PartialStates partial = partial_of(call, rows_.item);
     if (partial.data != nullptr) {
       partial.o(call, (rows_.first + r) / call.group_size, row.head)[i] += v;
@@ -125,7 +126,7 @@ class Stored {
   }
 
  private:
-  const Rows<Shape>& rows_;
+  const TileRows& rows_;
 };
 
 }  // namespace weft::attention::cuda::mma
