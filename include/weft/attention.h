@@ -144,9 +144,12 @@ Variant custom_mask_packed();  // the same with Mask::custom_packed
 
 // How a card's kernels bring keys and values to shared memory.
 //   elements  one by one, converted on the way: any type, dim and stride; products in fp32
-//   cp_async  16 bytes at a time, some tiles ahead: fp16 and bf16 beside queries of that type, and fp8, int8 and int4
-//             beside either, which stay packed until a product takes them; strides are multiples of 16 bytes
-enum class Loader : uint8_t { elements, cp_async };
+//   cp_async  16 bytes at a time, some tiles ahead, by the threads that multiply: fp16 and bf16 beside queries of that
+//             type, and fp8, int8 and int4 beside either, which stay packed until a product takes them; strides are
+//             multiples of 16 bytes
+//   tma       boxes of tokens, by a warp that does nothing else, ahead over all work of its multiprocessor: fp16 and
+//             bf16 beside queries of that type on sm_90a, head dims that 16 divides, pages that 8 tokens divide
+enum class Loader : uint8_t { elements, cp_async, tma };
 std::string_view to_string(Loader loader);
 
 // What is fixed when a kernel is compiled.
@@ -169,7 +172,7 @@ struct AttentionSpec {
   KvScales kv_scales = KvScales::none;  // of int8 and int4, which need some, and of fp8
   int kv_scale_group = 0;               // token_group: tokens that share a scale
   int page_size = 0;                    // of every plan, where there are pages; 0: whatever plans have
-  // Cards alone. Named: what it cannot serve is refused. Default: cp_async, and elements for what that does not serve.
+  // Cards alone. Named: what it cannot serve is refused. Default: the fastest that serves a call.
   std::optional<Loader> loader = {};
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };

@@ -224,6 +224,8 @@ struct RunArgs {
   const abi::Slot* params;  // sm_scale, then what the variant declares
   RowsView q, o;
   TokensView k, v;
+  // Extents of both, the smaller ones: of pages (1: ragged), and of the token axis.
+  long long kv_pages, kv_tokens;
   // Latent rows: a value is the beginning of its key, v is k, and the last rope_dim elements of a key lie in `rope`, or
   // with the others where rope_dim is 0.
   int v_is_k_prefix, rope_dim;

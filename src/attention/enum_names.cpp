@@ -22,7 +22,7 @@ std::string_view to_string(Mask mask) {
   return enum_name(kNames, mask);
 }
 std::string_view to_string(Loader loader) {
-  static constexpr std::string_view kNames[] = {"elements", "cp_async"};
+  static constexpr std::string_view kNames[] = {"elements", "cp_async", "tma"};
   return enum_name(kNames, loader);
 }
 std::string_view to_string(ScalarKind kind) {

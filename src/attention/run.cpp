@@ -236,6 +236,13 @@ RunArgs checked_args(const AttentionKernel::Impl& kernel, const PlanHeader& plan
     args.k_scale = check_scales("k_scale", tensors.kv.k_scale, tensors.kv.k, spec, plan);
     args.v_scale = check_scales("v_scale", tensors.kv.v_scale, tensors.kv.v, spec, plan);
   }
+  const auto extent = [&](int axis) {
+    const TensorView &k = tensors.kv.k, &v = tensors.kv.v;
+    return v ? std::min(k.shape(axis), v.shape(axis)) : k.shape(axis);
+  };
+  const bool ragged = spec.kv_form == KvForm::ragged, latent = spec.kv_form == KvForm::latent;
+  args.kv_pages = ragged ? 1 : extent(0);
+  args.kv_tokens = extent((ragged ? 0 : 1) + (spec.layout == Layout::hnd && !latent ? 1 : 0));
   args.q = rows_view(tensors.q);
   args.o = rows_view(tensors.o);
   args.kv_element = element_of(spec.kv_dtype);

@@ -196,8 +196,8 @@ void validate(const AttentionSpec& spec) {
   check(spec.page_size >= 0 && (spec.page_size == 0 || spec.kv_form >= KvForm::paged), ErrorCode::invalid_argument,
         "page_size = {} with kv_form = {}: allowed are 1 and more where there are pages, and 0", spec.page_size,
         to_string(spec.kv_form));
-  check(!spec.loader || *spec.loader <= Loader::cp_async, ErrorCode::invalid_argument,
-        "loader = {}: allowed are Loader::elements and cp_async", static_cast<int>(*spec.loader));
+  check(!spec.loader || *spec.loader <= Loader::tma, ErrorCode::invalid_argument,
+        "loader = {}: allowed are Loader::elements, cp_async and tma", static_cast<int>(*spec.loader));
   check(spec.loader != Loader::elements || spec.compute.value_or(DType::fp32) == DType::fp32,
         ErrorCode::invalid_argument,
         "loader = elements with compute = {}: it multiplies in fp32; leave one of them out",

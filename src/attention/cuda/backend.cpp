@@ -14,11 +14,13 @@
 #include "attention/cuda/kernels/even_args.h"
 #include "attention/cuda/kernels/locate_args.h"
 #include "attention/cuda/kernels/merge_args.h"
+#include "attention/cuda/maps.h"
 #include "attention/cuda/text.h"
 #include "attention/cuda/traits.h"
 #include "attention/kernel.h"
 #include "attention/trace.h"
 #include "base/check.h"
+#include "jit/cuda/tensor_map.h"
 
 namespace weft::attention {
 
@@ -57,6 +59,7 @@ class CudaCode : public Code {
     }
     return kernel;
   }
+  cuda::ProducerTile tile() const { return cuda::producer_tile(spec_, architecture_); }
   std::string name_of(const cuda::Form& form) const { return cuda::kernel_name(spec_, architecture_, form); }
 
  private:
@@ -81,20 +84,61 @@ const char* not_aligned(const RunArgs& args) {
   return nullptr;
 }
 
-// The first that walks the plan's tiles and takes the call's tensors.
-const cuda::Form& form_of(const AttentionKernel::Impl& kernel, const CudaCode& code, const RunArgs& args,
-                          const PlanHeader& plan) {
+// The first that walks the plan's tiles and takes the call's tensors, and where keys and values come in boxes, these.
+struct Choice {
+  const cuda::Form& form;
+  cuda::BoxLayouts boxes = {};
+};
+Choice form_of(const AttentionKernel::Impl& kernel, const CudaCode& code, const RunArgs& args, const PlanHeader& plan) {
   const char* const tensor = not_aligned(args);
+  const std::optional<Loader> named = kernel.spec.loader;
   for (const cuda::Form& form : code.forms()) {
     if ((plan.tile_kinds & ~form.tile_kinds) != 0) continue;
-    if (form.takes_any_stride || tensor == nullptr) return form;
-    check(kernel.spec.loader != Loader::cp_async, ErrorCode::invalid_stride,
-          "{}: it, or a stride of it, is no multiple of 16 bytes, which loader = cp_async needs; leave loader out, or "
-          "copy the tensor",
-          tensor);
+    if (plan.fixed_split_size > 0 && !form.is_alike) continue;
+    if (form.best_for != cuda::kAllTileKinds && (plan.tile_kinds & form.best_for) == 0) continue;
+    check(form.loader == Loader::elements || tensor == nullptr || !named || named == Loader::elements,
+          ErrorCode::invalid_stride,
+          "{}: it, or a stride of it, is no multiple of 16 bytes, which loader = {} needs; leave loader out, or copy "
+          "the tensor",
+          tensor, named ? to_string(*named) : "");
+    if (form.loader != Loader::elements && tensor != nullptr) continue;
+    if (form.loader != Loader::tma) return {form};
+    Choice choice = {form, cuda::box_layouts(kernel.spec, args, plan, code.tile())};
+    const std::string why = cuda::why_no_boxes(choice.boxes);
+    check(why.empty() || named != Loader::tma, ErrorCode::unsupported,
+          "loader = tma: {}; supported by loader = cp_async, or leave loader out", why);
+    if (why.empty()) return choice;
   }
-  return code.forms().back();
+  return {code.forms().back()};
 }
+
+// What a launch is given.
+class Argument {
+ public:
+  Argument(const cuda::Call& call, std::span<const abi::Slot> params) { fill(plain_, call, params); }
+  Argument(const cuda::Call& call, const abi::TensorMap& k, const abi::TensorMap& v,
+           std::span<const abi::Slot> params) {
+    fill(boxes_, call, params);
+    boxes_.k = k;
+    boxes_.v = v;
+  }
+  const void* data() const { return &plain_; }
+  size_t size() const { return size_; }
+
+ private:
+  template <class Args>
+  void fill(Args& args, const cuda::Call& call, std::span<const abi::Slot> params) {
+    args.call = call;
+    std::copy(params.begin(), params.end(), args.params);
+    size_ = static_cast<size_t>(reinterpret_cast<char*>(args.params + params.size()) - reinterpret_cast<char*>(&args));
+  }
+
+  union {
+    cuda::Args<cuda::kMaxSlots> plain_;
+    cuda::BoxArgs<cuda::kMaxBoxSlots> boxes_;
+  };
+  size_t size_ = 0;
+};
 
 const cuda::Architecture& architecture_of(Device device) {
   return cuda::find_architecture(runtime().architecture(device));
@@ -206,27 +250,25 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
   // Plans of the same bounds may come to be replayed in a graph that this one is captured in.
   if (plan.items.count == 0 && plan.bounds == 0) return;
   const auto& kernels = static_cast<const CudaCode&>(*kernel.code);
-  const cuda::Form& form = form_of(kernel, kernels, given, plan);
+  const auto& [form, boxes] = form_of(kernel, kernels, given, plan);
   const CudaCode::Kernel& code = kernels.kernel(form);
-  struct {
-    cuda::Call call;
-    abi::Slot params[cuda::kMaxSlots];
-  } args;
-  static_cast<RunArgs&>(args.call) = given;
-  args.call.plan = static_cast<const PlanHeader*>(workspace.data());
-  args.call.mask_error = nullptr;
-  const size_t slots = kernel.params.num_slots() * sizeof(abi::Slot);
-  std::memcpy(args.params, given.params, slots);
+  cuda::Call call = {given, static_cast<const PlanHeader*>(workspace.data()), nullptr};
   Workspace error;
   if (kernel.check_masks) {
     error = Workspace(kernel.device, sizeof(unsigned));
-    args.call.mask_error = static_cast<unsigned*>(error.data());
+    call.mask_error = static_cast<unsigned*>(error.data());
   }
+  const std::span params(given.params, kernel.params.num_slots());
+  const auto map = [&](const abi::TensorLayout& layout, std::string_view name) {
+    return weft::cuda::tensor_map(runtime(), kernel.device, layout, name);
+  };
+  const Argument args = form.loader == Loader::tma ? Argument(call, map(boxes.k, "k"), map(boxes.v, "v"), params)
+                                                   : Argument(call, params);
   // A programmatic launch reads the plan before it waits for the previous kernel: not where that one wrote the plan.
   weft::cuda::Grid grid = code.grid;
   grid.ctas = plan.num_workers * form.ctas_of_worker;
   grid.programmatic_launch = !on_host.made_on_card;
-  const auto run = [&] { runtime().launch(*code.loaded, grid, &args, sizeof args.call + slots, stream); };
+  const auto run = [&] { runtime().launch(*code.loaded, grid, args.data(), args.size(), stream); };
   const auto traced = [&] {
     Trace* const trace = Trace::instance();
     if (trace == nullptr) return run();

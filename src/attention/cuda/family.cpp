@@ -5,7 +5,8 @@
 namespace weft::attention::cuda {
 
 std::span<const Family* const> families() {
-  static const Family* const all[] = {&wgmma_family(), &mma_family(), &latent_family(), &plain_family()};
+  static const Family* const all[] = {&producer_family(), &wgmma_family(), &mma_family(), &latent_family(),
+                                      &plain_family()};
   return all;
 }
 

@@ -24,9 +24,13 @@ inline constexpr int kAllTileKinds = (1 << kMaxTileClasses) - 1;
 struct Form {
   std::string_view name;                     // of its tiles: "small_tiles"
   int tile_kinds;                            // bits: units that it walks
-  bool takes_any_stride;                     // else rows of q, k and v lie at multiples of 16 bytes
+  Loader loader;                             // of all but elements rows of q, k and v lie at multiples of 16 bytes
   int threads, shared_bytes, resident_ctas;  // of a CTA; CTAs of a multiprocessor
   int ctas_of_worker = 1;                    // which share the rows of its items: 1 or 2
+  int loaders = 0;               // the last so many of these threads only load, ahead over all items of the CTA
+  int best_for = kAllTileKinds;  // bits: of plans that have none of these, a later form is faster
+  // A row's bits are those of other forms that walk its tiles, so that fixed splits may take any of them.
+  bool is_alike = true;
   // Of its text: members of Spec that it has of its own, and the class that computes (kernels/attend.h).
   std::string constants, type;
 };
@@ -53,6 +57,7 @@ const Family& plain_family();
 const Family& mma_family();
 const Family& wgmma_family();
 const Family& latent_family();
+const Family& producer_family();
 
 // The fastest first; the last one computes everything.
 std::span<const Family* const> families();

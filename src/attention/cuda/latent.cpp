@@ -12,14 +12,14 @@ namespace {
 Form form_of_latent(const AttentionSpec& spec, bool pairs) {
   return {.name = pairs ? "latent_pairs" : "latent_tiles",
           .tile_kinds = pairs ? kAllTileKinds : bit_of(TileKind::direct),
-          .takes_any_stride = false,
+          .loader = Loader::cp_async,
           .threads = kLatentThreads,
           .shared_bytes = latent_shared_bytes(spec.head_dim_qk),
           .resident_ctas = 1,
           .ctas_of_worker = pairs ? 2 : 1,
           .constants = fmt::format("  using Multiplied = Query;\n"
                                    "  static constexpr int kVectorDim = {}, kPartnerRows = {};\n",
-                                   kLatentVectorDim, kLatentRows),
+                                   kDimWithoutHooks, kLatentRows),
           .type = "Latent<Spec, Variant>"};
 }
 
@@ -31,7 +31,8 @@ class LatentFamily : public Family {
     if (spec.kv_form != KvForm::latent) return {{}, "KV is not latent"};
     if (!architecture.has_warpgroup_products)
       return {{}, fmt::format("{} has no products of warpgroups", architecture.name)};
-    if (spec.loader == Loader::elements) return {{}, "loader = elements"};
+    if (spec.loader && spec.loader != Loader::cp_async)
+      return {{}, fmt::format("loader = {}", to_string(*spec.loader))};
     const DType type = spec.q_dtype;
     if (type != DType::fp16 && type != DType::bf16)
       return {{}, fmt::format("{} has no products in {}", architecture.name, to_string(type))};

@@ -50,7 +50,7 @@ Form form_of(const AttentionSpec& spec, const Architecture& architecture, bool s
   const int shared_bytes = bytes_of(spec, tiles, small);
   return {.name = small ? "small_tiles" : "all_tiles",
           .tile_kinds = small ? bit_of(TileKind::direct) : kAllTileKinds,
-          .takes_any_stride = false,
+          .loader = Loader::cp_async,
           .threads = tiles.threads,
           .shared_bytes = shared_bytes,
           .resident_ctas = architecture.resident_ctas(shared_bytes),

@@ -28,7 +28,7 @@ class PlainFamily : public Family {
     const int shared_bytes = plain_shared_bytes(tile);
     return {{.name = "plain",
              .tile_kinds = kAllTileKinds,
-             .takes_any_stride = true,
+             .loader = Loader::elements,
              .threads = tile.threads,
              .shared_bytes = shared_bytes,
              .resident_ctas = architecture.resident_ctas(shared_bytes),

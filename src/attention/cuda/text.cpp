@@ -73,15 +73,16 @@ static_assert(Path::kSharedBytes <= {}, "the form gives the CTA too little");
 }}  // namespace weft::attention::cuda
 )",
       element_type(spec.q_dtype), element_type(spec.kv_dtype), element_type(spec.o_dtype), spec.head_dim_qk,
-      spec.head_dim_vo, form.threads, 0, slots, spec.page_size, form.ctas_of_worker,
-      spec.kv_form == KvForm::latent,
-      spec.kv_form == KvForm::block_sparse, spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded,
-      scaling(spec.kv_scales), std::max(spec.kv_scale_group, 1), form.constants, variant_class(parts, "::leaf"),
-      mask_class(parts, "::leaf"), form.type, text.shared_bytes);
+      spec.head_dim_vo, form.threads - form.loaders, form.loaders, slots, spec.page_size, form.ctas_of_worker,
+      spec.kv_form == KvForm::latent, spec.kv_form == KvForm::block_sparse,
+      spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded, scaling(spec.kv_scales),
+      std::max(spec.kv_scale_group, 1), form.constants, variant_class(parts, "::leaf"), mask_class(parts, "::leaf"),
+      form.type, text.shared_bytes);
   text.instances += fmt::format(
-      "WEFT_KERNEL({}, 1) void weft_attend(WEFT_PARAM weft::attention::cuda::Args<{}> args) {{\n"
-      "  using namespace weft::attention::cuda;\n  attend<Spec, Variant, Path>(args);\n}}\n",
-      text.threads, slots);
+      "WEFT_KERNEL({}, 1) void weft_attend(WEFT_PARAM weft::attention::cuda::{}<{}> args) {{\n"
+      "  using namespace weft::attention::cuda;\n  {}(args);\n}}\n",
+      text.threads, form.loader == Loader::tma ? "BoxArgs" : "Args", slots,
+      form.loaders > 0 ? "Path::run" : "attend<Spec, Variant, Path>");
   return text;
 }
 

@@ -50,6 +50,14 @@ DType compute_type(const AttentionSpec& spec, const Architecture& architecture) 
     refuse(fmt::format("compute = {}", to_string(compute)), "leave compute out, or choose fp32");
   if (spec.loader == Loader::cp_async && compute == DType::fp32)
     refuse("loader = cp_async", "leave loader out, or choose elements");
+  if (spec.loader == Loader::tma) {
+    const Ability ability = producer_family().ability(spec, architecture);
+    check(
+        ability.type && compute == *ability.type, ErrorCode::unsupported,
+        "loader = tma: required boxes of keys and values, supported for specs that the family of a producer computes, "
+        "missing here: {}; leave loader out, or choose cp_async",
+        ability.type ? fmt::format("compute = {}", to_string(compute)) : ability.why_not);
+  }
   return compute;
 }
 

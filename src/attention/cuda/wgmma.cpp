@@ -18,7 +18,7 @@ Form form_of_warpgroups(const AttentionSpec& spec, const Architecture& architect
   }
   return {.name = "warpgroup_tiles",
           .tile_kinds = kAllTileKinds,
-          .takes_any_stride = false,
+          .loader = Loader::cp_async,
           .threads = tiles.threads,
           .shared_bytes = shared_bytes,
           .resident_ctas = architecture.resident_ctas(shared_bytes),

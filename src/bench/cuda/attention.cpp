@@ -258,7 +258,7 @@ Variant fast_soft_cap() {
 // Plain causal attention over pages of 16, and what differs from it in one thing.
 std::vector<CardCase> prefill_variants() {
   const CardCase base{"batch4 n4096", {16, 16, 128}, same(4, 4096), same(4, 4096)};
-  std::vector<CardCase> rows(8, base);
+  std::vector<CardCase> rows(9, base);
   const auto name = [&](int i, const char* what) -> CardCase& {
     rows[static_cast<size_t>(i)].name += what;
     return rows[static_cast<size_t>(i)];
@@ -269,7 +269,8 @@ std::vector<CardCase> prefill_variants() {
   name(4, " own functor").variant = own_functor();
   name(5, " fast soft-cap").variant = fast_soft_cap();
   rows[6].page_size = 1;
-  rows[7].page_size = 0;
+  rows[7].page_size = 128;
+  rows[8].page_size = 0;
   return rows;
 }
 
@@ -292,6 +293,21 @@ void measure_prefill_variants(CardBench& bench, const BenchOptions& options, Ben
   }
 }
 
+// The loader that a card takes for itself, in turns with the threads that multiply.
+void measure_loaders(CardBench& bench, const BenchOptions& options, BenchReport& report) {
+  for (const int page_size : {0, 128, 16, 1})
+    for (const int len : {1024, 4096, 16384}) {
+      if (len != 4096 && (page_size != 0 || options.quick)) continue;
+      const std::vector<int> lens = same(16384 / len, len);
+      CardCase row{fmt::format("batch{} n{}", 16384 / len, len), {16, 16, 128}, lens, lens, page_size}, own = row;
+      const std::string name = name_of_prefill(row);
+      if (name.find(options.only) == name.npos) continue;
+      own.loader = Loader::cp_async;
+      report.add({"attention", name, "time over loader = cp_async",
+                  seconds_over(bench, Prepared(bench, row, Mask::causal), own, Mask::causal), "x"});
+    }
+}
+
 }  // namespace
 
 void measure_attention_on_card(const BenchOptions& options, BenchReport& report) {
@@ -308,6 +324,7 @@ void measure_attention_on_card(const BenchOptions& options, BenchReport& report)
   for (const CardCase& row : prefill_rows(options.quick))
     if (name_of_prefill(row).find(options.only) != std::string::npos) measure_prefill(bench, report, row);
   measure_prefill_variants(bench, options, report);
+  measure_loaders(bench, options, report);
   for (const CardCase& row : prefix_rows()) measure_decode(bench, options, report, row);
   measure_quest(bench, options, report);
 }

@@ -25,11 +25,11 @@ struct StageBarriers {
   u64 full[kStages], empty[kStages];
 
   // One thread; others use them behind fence_mbarrier_init() and a barrier. Threads that fill each stage, and
-  // warpgroups that release it.
-  WEFT_INLINE void init(int threads, int warpgroups) {
+  // warpgroups that release it, or threads that leave it.
+  WEFT_INLINE void init(int fillers, int leavers) {
     for (int i = 0; i < kStages; ++i) {
-      ptx::mbarrier_init(&full[i], static_cast<u32>(threads));
-      ptx::mbarrier_init(&empty[i], static_cast<u32>(warpgroups));
+      ptx::mbarrier_init(&full[i], static_cast<u32>(fillers));
+      ptx::mbarrier_init(&empty[i], static_cast<u32>(leavers));
     }
   }
   // One thread, when nobody uses them any more: others may begin there.
@@ -67,6 +67,8 @@ class StageWalk {
   WEFT_INLINE void release() const {
     if (ptx::opaque(ptx::thread_index()) % 128 == 0) ptx::mbarrier_arrive(&barriers_.empty[stage()]);
   }
+  // Each thread that has read or written what is there by loads and stores of its own.
+  WEFT_INLINE void leave() const { ptx::mbarrier_arrive(&barriers_.empty[stage()]); }
   WEFT_INLINE void advance() { ++number_; }
 
  private:

@@ -7,10 +7,8 @@
 #include <limits>
 #include <string>
 
-#include "attention/cuda/family.h"
 #include "attention/kernel.h"
-#include "attention/plan/planner.h"
-#include "host_target.h"
+#include "host_families.h"
 #include "tests/attention/kernels/problem.h"
 #include "tests/simt/machine/machine.h"
 #include "weft/block_sparse.h"
@@ -19,37 +17,25 @@ namespace weft {
 namespace {
 
 using testing::Case;
+using testing::case_of;
 using testing::host_machine;
 using testing::Problem;
 
-// What is wrong with the problem in products; also where no unit of it has more than 16 rows, or not this kind.
-std::string wrong_in_products(Problem& problem, const AttentionSpec& spec, const PlanInput& input,
+// What is wrong with the problem where the threads that multiply load themselves.
+std::string wrong_in_products(Problem& problem, AttentionSpec spec, const PlanInput& input,
                               attention::TileKind kind = attention::TileKind::packed) {
-  const auto& sm_90a = attention::cuda::find_architecture("sm_90a");
-  if (&attention::cuda::family_of(spec, sm_90a) != &attention::cuda::wgmma_family()) return "another family";
-  problem.reference();
-  const AttentionKernel kernel = build_on(host_machine(), spec);
-  const Plan plan = kernel.plan(input);
-  if ((plan.impl().header().tile_kinds & attention::cuda::bit_of(kind)) == 0) return "other tiles";
-  problem.poison_outputs();
-  run_on(host_machine(), kernel, plan, problem.tensors());
-  return problem.compare(spec.q_dtype);
+  spec.loader = Loader::cp_async;
+  return testing::wrong_by(attention::cuda::wgmma_family(), problem, spec, input, kind);
 }
 std::string wrong_in_products(const Case& c, int workers = 2) {
   Problem problem(c);
   return wrong_in_products(problem, problem.spec(), problem.input(workers));
 }
 
-Case case_of(DType type, int dim_qk, int dim_vo) {
-  Case c;
-  c.q_dtype = c.kv_dtype = c.o_dtype = type;
-  c.group = 5;
-  c.kv_heads = 1;
-  c.head_dim_qk = dim_qk;
-  c.head_dim_vo = dim_vo;
-  c.mask = Mask::causal;
-  c.lengths = {{26, 140}, {1, 70}};  // 130 fused rows, three tiles of keys
-  return c;
+AttentionSpec spec_of(const Problem& problem) {
+  AttentionSpec spec = problem.spec();
+  spec.loader = Loader::cp_async;
+  return spec;
 }
 
 struct Dims {
@@ -162,7 +148,7 @@ TEST(HostMachineWarpgroup, KeepsAValueThatIsNoNumberToTheRowsThatSeeIt) {
   Case c = case_of(DType::bf16, 32, 32);
   c.lengths = {{26, 135}};
   Problem problem(c);
-  const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+  const AttentionKernel kernel = build_on(host_machine(), spec_of(problem));
   const Plan plan = kernel.plan(problem.input(2));
   run_on(host_machine(), kernel, plan, problem.tensors());
   const std::string clean = problem.outputs();
@@ -216,7 +202,7 @@ TEST_P(BrokenWarpgroups, AreFound) {
   Problem problem(c);
   problem.reference();
   simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
-  const AttentionKernel kernel = build_on(host_machine(), problem.spec());
+  const AttentionKernel kernel = build_on(host_machine(), spec_of(problem));
   const Plan plan = kernel.plan(problem.input(2));
   try {
     problem.poison_outputs();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/abi.h"
+#include "tile/abi/tensor_map.h"
 
 namespace weft::attention::cuda {
 
@@ -16,8 +17,20 @@ struct Args {
   abi::Slot params[kSlots];
 };
 
+// Of kernels to which keys and values come in boxes.
+template <int kSlots>
+struct BoxArgs {
+  Call call;
+  abi::TensorMap k, v;
+  abi::Slot params[kSlots];
+};
+
 // The whole of a kernel's argument is at most so large, on every driver.
 inline constexpr int kMaxArgsBytes = 4096;
 inline constexpr int kMaxSlots = (kMaxArgsBytes - static_cast<int>(sizeof(Call))) / static_cast<int>(sizeof(abi::Slot));
+// The size of BoxArgs is a multiple of a map's alignment.
+inline constexpr int kMaxBoxSlots =
+    (kMaxArgsBytes - static_cast<int>(sizeof(BoxArgs<1>))) / static_cast<int>(sizeof(abi::Slot)) + 1;
+static_assert(sizeof(BoxArgs<kMaxBoxSlots>) <= kMaxArgsBytes);
 
 }  // namespace weft::attention::cuda

@@ -4,8 +4,9 @@
 
 #include "attention/cuda/kernels/latent.h"
 #include "attention/cuda/kernels/plain.h"
+#include "attention/cuda/kernels/plan_copy.h"
+#include "attention/cuda/kernels/producer.h"
 #include "attention/cuda/kernels/wgmma.h"
-#include "tile/cuda/ptx/cp_async.h"
 #include "tile/cuda/ptx/dependent_launch.h"
 
 namespace weft::attention::cuda {
@@ -26,31 +27,22 @@ struct Tiles {
   }
 };
 
-// Some of the plan's bytes on their way to shared memory; they are there once the CTA's copies have landed and its
-// threads have met. A multiple of 16.
-WEFT_INLINE void load(const PlanHeader* plan, i64 offset, void* to, int bytes) {
-  const char* const from = reinterpret_cast<const char*>(plan) + offset;
-  for (int at = ptx::thread_index() * 16; at < bytes; at += ptx::num_threads() * 16)
-    ptx::cp_async_16(static_cast<char*>(to) + at, from + at);
-}
-WEFT_INLINE void load_record(const PlanHeader* plan, int index, ItemRecord& to) {
-  constexpr int kBytes = sizeof(ItemRecord);
-  load(plan, kRecordsOffset + static_cast<i64>(index) * kBytes, &to, kBytes);
-  ptx::cp_async_commit();
-}
-
-template <class S, class F, class Path>
-WEFT_INLINE void attend(const Args<S::kSlots>& args) {
+template <class S, class F, class Path, class Args>
+WEFT_INLINE void attend(const Args& args) {
   ptx::allow_next_kernel();  // all CTAs are there at once: the next one's take no room of theirs
   const Call& call = args.call;
   Scratch<S>& scratch = Scratch<S>::of_cta();
   ItemRecord(&items)[2] = scratch.items;
   int worker = ptx::cta_index() / S::kPartners;
-  load(call.plan, 0, &scratch.header, sizeof(PlanHeader));
-  load_record(call.plan, worker, items[0]);  // before it is known that the worker exists: there is room for its record
+  const auto load_record = [&](int index, ItemRecord& to) {
+    copy_record(call.plan, index, to, ptx::thread_index(), ptx::num_threads());
+    ptx::cp_async_commit();
+  };
+  copy_plan(call.plan, 0, &scratch.header, sizeof(PlanHeader), ptx::thread_index(), ptx::num_threads());
+  load_record(worker, items[0]);  // before it is known that the worker exists: there is room for its record
   const typename F::P p = F::P::weft_load(args.params);
   for (bool is_first = true;; is_first = false) {
-    if (!is_first) load_record(call.plan, worker, items[0]);
+    if (!is_first) load_record(worker, items[0]);
     bool more = true;
     for (int at = 0; more; at ^= 1) {
       ptx::cp_async_wait<0>();
@@ -59,7 +51,7 @@ WEFT_INLINE void attend(const Args<S::kSlots>& args) {
       const ItemRecord& item = items[at];
       // The next one comes while this one is multiplied.
       more = item.next >= 0;
-      if (more) load_record(call.plan, item.next, items[at ^ 1]);
+      if (more) load_record(item.next, items[at ^ 1]);
       if (item.num_rows == 0) continue;
       Path::attend(call, p, item);
       if (item.partial >= 0) arrive<S, F>(call, p, item);

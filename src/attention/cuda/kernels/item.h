@@ -160,6 +160,14 @@ class Tokens : private TokensOfItem {
     }
     return 0;
   }
+  // Where token t lies: of one behind token `last` as if it were of that one's page.
+  WEFT_INLINE Place place(int t, int last) const {
+    if constexpr (S::kPaged) {
+      const int page = index_of_page(t), last_page = index_of_page(last);
+      return {ids[page < last_page ? page : last_page], t - page * page_size()};
+    }
+    return {first_page, first_slot + t};
+  }
   // Of a tensor in which so many tokens that follow each other share a row.
   template <int kSharing = 1>
   WEFT_INLINE const char* row(const TokensView& view, int page, int t, int head) const {

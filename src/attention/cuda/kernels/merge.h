@@ -217,8 +217,8 @@ WEFT_INLINE bool is_last(unsigned* counter, int expected) {
   return last;
 }
 
-// An item that wrote a partial is done, and the threads have met since: counts at its unit's groups, and merges those where
-// all have come.
+// An item that wrote a partial is done, and the threads have met since: counts at its unit's groups, and merges those
+// where all have come.
 template <class S, class F>
 WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemRecord& item) {
   const PlanHeader& plan = header();

@@ -153,12 +153,14 @@ constexpr int products_shared_bytes(const TileSizes& of) {
   return bytes.add<unsigned char>(tiles > out ? tiles : out, of.by_warpgroup ? 1024 : 128).total();
 }
 
+// S::kVectorDim of kernels without hooks of vectors.
+inline constexpr int kDimWithoutHooks = 4;
+
 // latent::Shape::Shared, and what the shape is made of: two warpgroups multiply, and a third loads.
 inline constexpr int kLatentRows = 64, kLatentKeys = 64, kLatentStages = 2, kLatentThreads = 384;
-inline constexpr int kLatentVectorDim = 4;  // of hooks that there are not
 constexpr int latent_shared_bytes(int dim_qk) {
   MemberBytes bytes;
-  return add_scratch(bytes, kLatentThreads, kLatentVectorDim)
+  return add_scratch(bytes, kLatentThreads, kDimWithoutHooks)
       .add<FusedRow>(kLatentRows)
       .add<VisibleRange>()
       .add<WalkOfTiles>()
@@ -168,6 +170,23 @@ constexpr int latent_shared_bytes(int dim_qk) {
       .add<Source<false>>(kLatentKeys)
       .add<unsigned long long>(1 + 4 * kLatentStages)
       .add<unsigned char>(2 * dim_qk * (kLatentRows + kLatentStages * kLatentKeys), 1024)
+      .total();
+}
+
+// Tiles of a producer begin at multiples of so many tokens of a page list, as items do that do not begin a unit: boxes
+// of so many, or of a share of them, lie in one page.
+inline constexpr int kProducerGranule = 64;
+
+// producer::Shape::Shared.
+constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool gathers) {
+  const int qk = (of.dim_qk + 15) / 16 * 16, vo = (of.dim_vo + 15) / 16 * 16;
+  MemberBytes job, bytes;
+  job.add<ItemRecord>().add<int>(5).add<FusedRow>(of.rows).add<VisibleRange>().add<WalkOfTiles>().add<TokensOfItem>();
+  return add_scratch(bytes, of.threads, of.most_dim())
+      .add<unsigned char>(2 * job.total(), 16)
+      .add<unsigned long long>(2 * (2 + query_stages + 2 * of.stages) + 1)
+      .add<Source<false>>(gathers ? 2 * of.keys : 1)
+      .add<unsigned char>(2 * (query_stages * of.rows * qk + of.stages * of.keys * (qk + vo)), 1024)
       .total();
 }
 

@@ -1,0 +1,91 @@
+// A tile of attention by a producer (producer.h): 64 rows for each warpgroup that multiplies, and what lies in shared
+// memory between these and the warpgroup that loads.
+#pragma once
+
+#include "attention/cuda/kernels/mma/logits.h"
+#include "tile/cuda/stages.h"
+
+namespace weft::attention::cuda::producer {
+
+#if WEFT_SM >= 90
+// kQueryStages: tiles of queries that there is room for. kGathers: rows of keys and values come one by one, and not in
+// boxes.
+template <class S, class F, int kGroups_, int kKeys_, int kQueryStages_, bool kGathers_>
+struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
+  using Base = mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true>;
+  using Base::kRows, Base::kKeys, Base::kPadQk;
+  static constexpr int kGroups = kGroups_, kQueryStages = kQueryStages_, kStages = S::kStages;
+  static constexpr bool kGathers = kGathers_;
+  static constexpr int kLoaders = S::kLoaders, kLoadersBarrier = kMultipliersBarrier - 1;
+  // Of each thread, of those that a CTA's threads begin with.
+  static constexpr int kRegistersOfLoaders = kGroups == 2 ? 72 : 32, kRegisters = kGroups == 2 ? 216 : 160;
+  static_assert(Base::kStoresOwn && !S::kBlockSparse && kLoaders == 128 && kKeys <= kLoaders);
+
+  using QueryTile = mma::TileOf<true, 64, kPadQk>;
+  using Queries = typename QueryTile::Type;
+  using KeyTile = typename Base::KeyTile;
+  using ValueTile = typename Base::ValueTile;
+  static constexpr int kQueryBytes = kGroups * QueryTile::kBytes;
+  static constexpr int kTileBytes = kQueryStages * kQueryBytes + kStages * (KeyTile::kBytes + ValueTile::kBytes);
+
+  // Rows of one KV head of an item, as the loaders found them; no rows: the CTA is done.
+  struct Job {
+    ItemRecord item;
+    int kv_head, first, n;
+    bool ends_item;
+    u32 not_finite;  // some value that a row sees is not finite, and zero in its tile
+    FusedRow rows[kRows];
+    VisibleRange visible;
+    Walk<kKeys> walk;
+    Tokens<S> tokens;
+  };
+  static constexpr int kJobs = 2;
+  struct Shared {
+    Scratch<S> scratch;
+    Job jobs[kJobs];
+    tile::StageBarriers<kJobs> of_jobs;
+    tile::StageBarriers<kQueryStages> of_queries;
+    tile::StageBarriers<kStages> of_keys, of_values;
+    u64 landed;  // values that are looked at before they are multiplied
+    Source<false> sources[kGathers ? 2 : 1][kGathers ? kKeys : 1];
+    alignas(1024) u8 tiles[kTileBytes];
+  };
+  static_assert(sizeof(Shared) == producer_shared_bytes({.dim_qk = S::kDimQk,
+                                                         .dim_vo = S::kDimVo,
+                                                         .threads = S::kThreads,
+                                                         .rows = kRows,
+                                                         .keys = kKeys,
+                                                         .stages = kStages,
+                                                         .kv_bits = 16,
+                                                         .scales = 1,
+                                                         .is_block_sparse = false,
+                                                         .by_warpgroup = true},
+                                                        kQueryStages, kGathers));
+  WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
+  WEFT_INLINE static Queries queries(int stage, int group) {
+    return {shared().tiles + stage * kQueryBytes + group * QueryTile::kBytes};
+  }
+  WEFT_INLINE static typename Base::Keys keys_of(int stage) {
+    return {shared().tiles + kQueryStages * kQueryBytes + stage * KeyTile::kBytes};
+  }
+  WEFT_INLINE static typename Base::Values values_of(int stage) {
+    return {keys_of(kStages).data + stage * ValueTile::kBytes};
+  }
+};
+
+// The rows of a job.
+template <class Shape>
+struct Rows : mma::RowsOfItem<Shape> {
+  using Job = typename Shape::Job;
+  const Job& job;
+
+  WEFT_INLINE Rows(const Call& call, const typename Shape::F::P& p, const Job& of)
+      : mma::RowsOfItem<Shape>{call, p, of.item, of.kv_head, of.first, of.n}, job(of) {}
+  WEFT_INLINE const FusedRow& row(int r) const { return job.rows[r]; }
+  WEFT_INLINE const VisibleRange& visible() const { return job.visible; }
+  WEFT_INLINE const Walk<Shape::kKeys>& walk() const { return job.walk; }
+  WEFT_INLINE static const Source<false>* sources(int) { return nullptr; }
+};
+#endif
+
+}  // namespace weft::attention::cuda::producer

@@ -1,0 +1,132 @@
+// The family of a producer (kernels/producer.h): tiles of 128 rows, of plans that have some; what else is in such a
+// plan goes by the same kernel. Other plans are wgmma's.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "attention/cuda/kernels/args.h"
+#include "attention/cuda/kernels/shared.h"
+#include "attention/cuda/maps.h"
+#include "attention/cuda/mma.h"
+#include "attention/params.h"
+#include "attention/variant/text.h"
+
+namespace weft::attention::cuda {
+namespace {
+
+constexpr int kGroups = 2, kLoaders = 128, kMultipliers = 128 * kGroups, kStages = 2;
+
+// Of a thread that multiplies: scores, probabilities, outputs, and what the compiler takes beside them. Of more than it
+// has it makes code that waits for each product, and spills.
+constexpr int kRegisters = 216;
+int registers(const AttentionSpec& spec, int keys) {
+  const bool has_mask = spec.mask >= Mask::custom || names_hook(spec.variant, {"logits_mask"});
+  return keys / 2 + keys / 4 + spec.head_dim_vo / 2 + 32 + (has_mask ? 72 : 0);
+}
+
+int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathers) {
+  return producer_shared_bytes({.dim_qk = spec.head_dim_qk,
+                                .dim_vo = spec.head_dim_vo,
+                                .threads = kMultipliers,
+                                .rows = 64 * kGroups,
+                                .keys = tile.keys,
+                                .stages = kStages,
+                                .kv_bits = 16,
+                                .scales = 1,
+                                .is_block_sparse = false,
+                                .by_warpgroup = true},
+                               tile.query_stages, gathers);
+}
+
+std::optional<ProducerTile> find_tile(const AttentionSpec& spec, const Architecture& architecture) {
+  for (int keys = 128; keys >= 64; keys -= 16)
+    for (const int query_stages : {2, 1}) {
+      const ProducerTile tile{keys, query_stages};
+      if (registers(spec, keys) <= kRegisters &&
+          shared_bytes(spec, tile, true) <= architecture.most_shared_of_cta)  // the same keys by both loaders
+        return tile;
+    }
+  return {};
+}
+
+// The tiles of most rows, which those of the family are.
+TileKind largest_kind(const AttentionSpec& spec, const Architecture& architecture) {
+  return mma_tiles(spec, architecture).most_rows == 128 ? TileKind::packed : TileKind::streamed;
+}
+
+Form form_of(const AttentionSpec& spec, const Architecture& architecture, bool gathers) {
+  const ProducerTile tile = producer_tile(spec, architecture);
+  const bool is_named = spec.loader == Loader::tma;
+  return {
+      .name = gathers ? "producer_rows" : "producer_boxes",
+      .tile_kinds = kAllTileKinds,
+      .loader = gathers ? Loader::cp_async : Loader::tma,
+      .threads = kMultipliers + kLoaders,
+      .shared_bytes = shared_bytes(spec, tile, gathers),
+      .resident_ctas = 1,
+      .loaders = kLoaders,
+      .best_for = is_named ? kAllTileKinds : bit_of(largest_kind(spec, architecture)),
+      .is_alike = is_named,
+      .constants = fmt::format("  using Multiplied = Query;\n  static constexpr int kStages = {};\n", kStages),
+      .type = fmt::format("Producer<Spec, Variant, {}, {}, {}, {}>", kGroups, tile.keys, tile.query_stages, gathers)};
+}
+
+class ProducerFamily : public Family {
+ public:
+  std::string_view name() const override { return "producer"; }
+
+  Ability ability(const AttentionSpec& spec, const Architecture& architecture) const override {
+    if (spec.loader == Loader::cp_async) return {{}, "loader = cp_async"};
+    AttentionSpec unnamed = spec;
+    unnamed.loader = {};
+    Ability ability = wgmma_family().ability(unnamed, architecture);
+    if (spec.loader == Loader::elements || !ability.type)
+      return spec.loader == Loader::elements ? Ability{{}, "loader = elements"} : ability;
+    if (spec.kv_form == KvForm::block_sparse) return {{}, "keys are lists of blocks"};
+    if (spec.head_dim_qk % 16 != 0 || spec.head_dim_vo % 16 != 0) return {{}, "head dims are no multiples of 16"};
+    if (spec.head_dim_vo > spec.head_dim_qk) return {{}, "values have more dims than keys"};
+    for (const char* hook : {"query_transform", "key_transform", "output_transform"})
+      if (names_hook(spec.variant, {hook})) return {{}, fmt::format("the variant has a {}", hook)};
+    if (const size_t slots = Params(spec).num_slots(); slots > kMaxBoxSlots)
+      return {{}, fmt::format("parameters take {} words, and {} have room beside tensor maps", slots, kMaxBoxSlots)};
+    if (!find_tile(spec, architecture))
+      return {{}, fmt::format("128 rows and two stages of keys do not fit shared memory of {}", architecture.name)};
+    return ability;
+  }
+
+  std::vector<Form> forms(const AttentionSpec& spec, const Architecture& architecture) const override {
+    if (spec.loader == Loader::tma) return {form_of(spec, architecture, false)};
+    std::vector<Form> forms = wgmma_family().forms(spec, architecture);
+    forms.insert(forms.begin() + 1, {form_of(spec, architecture, false), form_of(spec, architecture, true)});
+    return forms;
+  }
+
+  void describe(const AttentionSpec& spec, const Architecture& architecture, KernelTraits& traits) const override {
+    wgmma_family().describe(spec, architecture, traits);
+    traits.granule = kProducerGranule;
+    const int dims = spec.head_dim_qk + spec.head_dim_vo;
+    for (TileClass& tile_class : traits.classes) {
+      const bool is_largest = tile_class.kind == largest_kind(spec, architecture);
+      if (is_largest) {
+        tile_class.rows = 64 * kGroups;
+        // Twice what 520 TFLOP/s of a card of 132 multiprocessors are, as costs are those of half of one.
+        tile_class.token = dims * 0.13;
+        tile_class.item = 6000;
+      }
+      if (is_largest || spec.loader == Loader::tma) tile_class.default_workers = 1;
+    }
+  }
+};
+
+}  // namespace
+
+ProducerTile producer_tile(const AttentionSpec& spec, const Architecture& architecture) {
+  return find_tile(spec, architecture).value();
+}
+
+const Family& producer_family() {
+  static const ProducerFamily family;
+  return family;
+}
+
+}  // namespace weft::attention::cuda
