@@ -1,8 +1,8 @@
 // The operators around attention: page append, absorbed weights, products, RoPE, norms, gates, caps, sampling.
-// All check their arguments first, run on the stream, and accept fp32 unless stated. Page append, products, RoPE, norms,
-// gates and caps take tensors of the CPU or, all of them, of one card; there they return at once. The others take the CPU's.
-// A tensor that is written may have gaps and its axes in any order, but each stride steps over all that the smaller
-// ones reach.
+// All check their arguments first, run on the stream, and accept fp32 unless stated. Page append, products, RoPE,
+// norms, gates and caps take tensors of the CPU or, all of them, of one card; there they return at once. The others
+// take the CPU's. A tensor that is written may have gaps and its axes in any order, but each stride steps over all that
+// the smaller ones reach.
 #pragma once
 
 #include <cstdint>

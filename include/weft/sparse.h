@@ -211,8 +211,8 @@ struct SparseOptions {
   // The values are those of the last call in this format: they are not copied into it again.
   bool values_unchanged = false;
 };
-// All tensors of a call are of fp32, or all of bf16 with sums in fp32, unless it says otherwise. They lie on the CPU, or
-// all on one card: there the call runs, on a stream of it.
+// All tensors of a call are of fp32, or all of bf16 with sums in fp32, unless it says otherwise. They lie on the CPU,
+// or all on one card: there the call runs, on a stream of it.
 
 // c = a b, a being [m, n] of that structure and values [nnz]; b [n, feat], c [m, feat].
 void spmm(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,

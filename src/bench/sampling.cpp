@@ -1,5 +1,6 @@
-// `weft bench sampling`: tokens drawn from rows of logits, on the CPU or a card. A row's ceiling is a read of the logits
-// once; on a card the logits of 64 rows stay in its cache from run to run, as they do behind the step that makes them.
+// `weft bench sampling`: tokens drawn from rows of logits, on the CPU or a card. A row's ceiling is a read of the
+// logits once; on a card the logits of 64 rows stay in its cache from run to run, as they do behind the step that makes
+// them.
 #include <fmt/format.h>
 
 #include <numeric>

@@ -10,10 +10,10 @@
 
 namespace weft::decode {
 
-// The form decides. `automatic`: steps of few rows are fused, but for rows that share pages or want the same bits beside
-// any others, which are better layered, where sharing saves bytes and every number of rows is cut alike. `fused`: only
-// the number of rows counts, and what wants the same bits goes to those of few rows whatever it is, who may refuse it.
-// `layered`: none is fused.
+// The form decides. `automatic`: steps of few rows are fused, but for rows that share pages or want the same bits
+// beside any others, which are better layered, where sharing saves bytes and every number of rows is cut alike.
+// `fused`: only the number of rows counts, and what wants the same bits goes to those of few rows whatever it is, who
+// may refuse it. `layered`: none is fused.
 class LayersByRows : public Layers {
  public:
   LayersByRows(std::unique_ptr<Layers> few, std::unique_ptr<Layers> many, StepForm form)

@@ -2,12 +2,12 @@
 // with annotate(l, prefetch, 4), whose body stores in vector loops, reads what four iterations gather before the first
 // of them computes. Each iteration computes what it did, in the same order.
 //
-//   for j in range(n) [prefetch=4]:                    for q in range(n // 4):
-//     for k in range(4) [vectorize]:                     for k in range(4) [vectorize]: ahead_0[k] = B[I[q * 4] + k]
-//       C[k] = C[k] + A[j] * B[I[j] + k]                 ...
-//                                                        for k in range(4) [vectorize]: C[k] = C[k] + A[q * 4] * ahead_0[k]
-//                                                        ...
-//                                                      what is left, as long as it is, in the same way
+//   for j in range(n) [prefetch=4]:                for q in range(n // 4):
+//     for k in range(4) [vectorize]:                 for k in range(4) [vectorize]: ahead_0[k] = B[I[q * 4] + k]
+//       C[k] = C[k] + A[j] * B[I[j] + k]             ...
+//                                                    for k in range(4) [vectorize]: C[k] = C[k] + A[q * 4] * ahead_0[k]
+//                                                    ...
+//                                                  what is left, as long as it is, in the same way
 #pragma once
 
 #include "loop/ir.h"

@@ -35,7 +35,8 @@ int32_t first_of_largest(std::span<const float> logits);
 // What is thrown for such a row.
 void check_possible(std::string_view op, bool is_possible, int64_t size);
 
-// Throws Error(invalid_token | invalid_argument | invalid_shape) for anything of a draw that does not fit the vocabulary.
+// Throws Error(invalid_token | invalid_argument | invalid_shape) for anything of a draw that does not fit the
+// vocabulary.
 void check_draw(std::string_view op, const TokenDraw& draw, int64_t vocab);
 tile::DrawPenalties penalties_of(const TokenDraw& draw);
 // What it changes but for its mask, one of a token.

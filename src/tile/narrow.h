@@ -1,4 +1,5 @@
-// Numbers of 16, 8 and 4 bits from floats, the same on every device. Whoever includes it says first what WEFT_INLINE is.
+// Numbers of 16, 8 and 4 bits from floats, the same on every device. Whoever includes it says first what WEFT_INLINE
+// is.
 #pragma once
 
 namespace weft::tile {

@@ -141,8 +141,8 @@ MmaTiles mma_tiles(const AttentionSpec& spec, const Architecture& architecture) 
                  .stages_of_small = 2,
                  .stages = 2,
                  .most_rows = kSmall};
-  // A tile costs a warp some time whatever it has: of short rows it has more, so that memory is what binds. Where numbers
-  // are converted that is worth a stage: two of so many keys are 64 KB.
+  // A tile costs a warp some time whatever it has: of short rows it has more, so that memory is what binds. Where
+  // numbers are converted that is worth a stage: two of so many keys are 64 KB.
   const bool is_short = std::max(spec.head_dim_qk, spec.head_dim_vo) * bits_of(spec.kv_dtype) / 8 <= 128;
   AttentionSpec paged = spec;  // every form has the same tiles: the same keys make the same bits in each
   paged.kv_form = KvForm::paged;

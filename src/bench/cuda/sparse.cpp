@@ -68,8 +68,8 @@ void add_card_rows(const CardTensors& t, const std::string& name, const std::fun
   add("bandwidth of the floor", floor / turns.first / 1e9, "GB/s", bench.read_rate(static_cast<size_t>(floor)) / 1e9);
 }
 
-// Those of --data, which bench/peers/gpu_sparse.py makes; else as many nodes and edges as graphs of these names, which are
-// not here.
+// Those of --data, which bench/peers/gpu_sparse.py makes; else as many nodes and edges as graphs of these names, which
+// are not here.
 std::vector<SparseCase> graphs_of(const BenchOptions& options) {
   if (options.quick) return {power_law_case(2000, 8000)};
   std::vector<SparseCase> graphs;

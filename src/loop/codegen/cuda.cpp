@@ -177,8 +177,8 @@ struct WeftMin {
   template <class T>
   static __device__ inline T of(T a, T b) { return weft_min(a, b); }
 };
-// Over the lanes of a warp, or of the `width` of them, blockDim.x, that belong together, the same in each: neighbours first, then
-// pairs of them. The lower lane's comes first: 0 and -0 are equal, and not the same.
+// Over the lanes of a warp, or of the `width` of them, blockDim.x, that belong together, the same in each: neighbours
+// first, then pairs of them. The lower lane's comes first: 0 and -0 are equal, and not the same.
 template <class How, class T>
 __device__ inline T weft_lanes(T x, unsigned width) {
   const unsigned lanes = width < 32 ? width : 32;

@@ -64,8 +64,8 @@ int64_t BoundGrid::Axis::extent(const loop::Memory& numbers, int64_t otherwise) 
   return most;
 }
 
-// Whole warps. Sums over threads want a power of two up to a warp along x, or whole warps where nothing else is bound to
-// threads.
+// Whole warps. Sums over threads want a power of two up to a warp along x, or whole warps where nothing else is bound
+// to threads.
 std::array<int, 3> BoundGrid::threads(const loop::Memory& numbers) const {
   if (parallel_.is_bound) return {static_cast<int>(kParallelThreads), 1, 1};
   const bool is_alone = !axes_[kThreadY].is_bound && !axes_[kThreadZ].is_bound;

@@ -1,5 +1,5 @@
-// How a kernel of a program is launched, from its bound loops: any number of CTAs and threads computes the same, so these
-// are as many as there are iterations, within what a card takes.
+// How a kernel of a program is launched, from its bound loops: any number of CTAs and threads computes the same, so
+// these are as many as there are iterations, within what a card takes.
 //
 //   const BoundGrid bound(function, phase, thread);      // once, when it is loaded
 //   cuda::Grid grid = bound.grid(numbers, num_multiprocessors);

@@ -1,5 +1,5 @@
-// cuBLASLt that is none: products of fp32 on the host, whose memory the card's is; of memory without bytes none. Addresses
-// that are not aligned as it was told are refused.
+// cuBLASLt that is none: products of fp32 on the host, whose memory the card's is; of memory without bytes none.
+// Addresses that are not aligned as it was told are refused.
 #include <dlfcn.h>
 
 #include <cstddef>

@@ -274,6 +274,13 @@ float from_fp16(unsigned short bits) {
                                      : std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
   return (bits & 0x8000) != 0 ? -size : size;
 }
+float rounded_to_odd(double exact) {
+  const auto near = static_cast<float>(exact);
+  auto bits = std::bit_cast<uint32_t>(near);
+  if (static_cast<double>(near) != exact && near != 0.f && (bits & 1) == 0)
+    bits += (static_cast<double>(near) < exact) == (near > 0.f) ? 1 : -1;
+  return std::bit_cast<float>(bits);
+}
 unsigned short to_fp16(float x) {
   const auto sign = static_cast<unsigned short>(std::signbit(x) ? 0x8000 : 0);
   const float size = std::fabs(x);

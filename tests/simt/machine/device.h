@@ -105,5 +105,6 @@ float tanh(float x);
 float square_root(float x);
 float from_fp16(unsigned short bits);
 unsigned short to_fp16(float x);
+float rounded_to_odd(double exact);  // so that rounding it to fewer bits rounds once
 
 }  // namespace weft::simt

@@ -1,5 +1,5 @@
-// What the CUDA text of any sparse program says to the language, where tests/simt/sparse/cuda.h has less: threads and CTAs
-// in three dimensions, sums that meet. Included by texts alone.
+// What the CUDA text of any sparse program says to the language, where tests/simt/sparse/cuda.h has less: threads and
+// CTAs in three dimensions, sums that meet. Included by texts alone.
 #pragma once
 
 #define threadIdx weft_row_threadIdx

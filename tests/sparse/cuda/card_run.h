@@ -48,8 +48,8 @@ class CardRun {
 Matrix few_places();
 // The structure, and how many features there are where the program leaves that open.
 RunArguments arguments_of(const Operator& op, const std::string& axis, const Structure& structure, int64_t feat);
-// Calls of the ready operators with tensors of the card give what the same calls give on the CPU: with so many features,
-// and with the first of them also in these formats.
+// Calls of the ready operators with tensors of the card give what the same calls give on the CPU: with so many
+// features, and with the first of them also in these formats.
 void expect_calls_as_on_the_cpu(const std::vector<int64_t>& features, const std::vector<std::string>& formats);
 // SpMM of a matrix with rows of more elements than are computed at once.
 void expect_long_rows_as_on_the_cpu(DType dtype);

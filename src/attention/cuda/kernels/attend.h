@@ -1,5 +1,6 @@
 // The kernel of attention: every CTA, or S::kPartners that share an item's rows, takes the items of a worker's queue,
-// one after another, and whoever comes last at a merge group merges it. Instances are written behind the text of a variant (cuda/text.cpp).
+// one after another, and whoever comes last at a merge group merges it. Instances are written behind the text of a
+// variant (cuda/text.cpp).
 #pragma once
 
 #include "attention/cuda/kernels/latent.h"

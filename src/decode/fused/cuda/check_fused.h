@@ -11,9 +11,9 @@
 
 namespace weft::decode::fused {
 
-// The partition that steps run in. Throws Error(unsupported) for a device, a precision, a cache, plans, a model's shape or weights that the kernel does
-// not have, Error(invalid_argument) for more CTAs than the device has multiprocessors, and what runtimes throw for a
-// device that is not there.
+// The partition that steps run in. Throws Error(unsupported) for a device, a precision, a cache, plans, a model's shape
+// or weights that the kernel does not have, Error(invalid_argument) for more CTAs than the device has multiprocessors,
+// and what runtimes throw for a device that is not there.
 Partition check_fused(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options);
 
 // Parts of it that need no device: of a model's shape, and of the types of its weights.

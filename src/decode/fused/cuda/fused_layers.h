@@ -25,9 +25,10 @@ std::string layered_after(const Error& error);
 // Throws Error(invalid_argument) for more CTAs than the device has multiprocessors, and where options.step is fused
 // what check_fused (check_fused.h) throws.
 StepChoice choose_step(const ModelConfig& config, const ModelSources& sources, const ForwardOptions& options);
-// The partition is choose_step's, and the weights lie in its tiles. Throws Error(unsupported), by name, for fewer multiprocessors free than a step has CTAs and for scales that are not finite,
-// and Error(out_of_memory), naming the bytes. From `run`: Error(unsupported) for steps of more rows than most_rows or
-// of invariant ones, Error(device_failed) where a wait gave up; the next step is right.
+// The partition is choose_step's, and the weights lie in its tiles. Throws Error(unsupported), by name, for fewer
+// multiprocessors free than a step has CTAs and for scales that are not finite, and Error(out_of_memory), naming the
+// bytes. From `run`: Error(unsupported) for steps of more rows than most_rows or of invariant ones,
+// Error(device_failed) where a wait gave up; the next step is right.
 std::unique_ptr<Layers> make_fused_layers(const ModelConfig& config, std::shared_ptr<const CardWeights> weights,
                                           const ModelSources& sources, Partition partition,
                                           const ForwardOptions& options, const Sequences& sequences);

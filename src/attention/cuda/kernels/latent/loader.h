@@ -1,5 +1,5 @@
-// The warpgroup that brings latent rows to shared memory, as far ahead as there are stages: rows of pages of any size, 16
-// bytes a lane. A warp has a quarter of the rows of a tile.
+// The warpgroup that brings latent rows to shared memory, as far ahead as there are stages: rows of pages of any size,
+// 16 bytes a lane. A warp has a quarter of the rows of a tile.
 #pragma once
 
 #include "attention/cuda/kernels/latent/shape.h"

@@ -15,8 +15,8 @@ WEFT_INLINE int position_of_key(const Source<kBlockSparse>* sources, int begin, 
   return begin + key;
 }
 
-// Keys of few bits become pairs of numbers that stand apart in a word (tile::Pairs), and so do queries beside them: where
-// element i of a row of queries lies. Of each 4 * kRun elements a lane has kRun neighbours.
+// Keys of few bits become pairs of numbers that stand apart in a word (tile::Pairs), and so do queries beside them:
+// where element i of a row of queries lies. Of each 4 * kRun elements a lane has kRun neighbours.
 template <int kRun>
 WEFT_INLINE constexpr int place_of_element(int i) {
   const int lane = i % (4 * kRun) / kRun, pair = i % kRun % (kRun / 2), high = i % kRun / (kRun / 2);

@@ -1,6 +1,6 @@
-// Scales of stored numbers, where they cost least: a head's multiplies logits with the softmax's own scale, and states as
-// they leave; a token's multiplies its scores, and its probabilities once their sum was taken. They come by copies, as
-// keys and values do.
+// Scales of stored numbers, where they cost least: a head's multiplies logits with the softmax's own scale, and states
+// as they leave; a token's multiplies its scores, and its probabilities once their sum was taken. They come by copies,
+// as keys and values do.
 #pragma once
 
 #include "attention/cuda/kernels/mma/shape.h"

@@ -1,5 +1,5 @@
-// Scores of keys with codes that are no finite number: what products make of those is another number, so such scores are
-// worked out element by element. As rare as the keys are, and as slow as it is small.
+// Scores of keys with codes that are no finite number: what products make of those is another number, so such scores
+// are worked out element by element. As rare as the keys are, and as slow as it is small.
 #pragma once
 
 #include "attention/cuda/kernels/mma/rows.h"

@@ -11,14 +11,6 @@ WEFT_INLINE float product(float a, float b) { return a * b; }
 WEFT_INLINE float sum(float a, float b) { return a + b; }
 WEFT_INLINE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 WEFT_INLINE u32 and_or(u32 x, u32 mask, u32 bits) { return (x & mask) | bits; }
-// To fp32, so that rounding that to fewer bits rounds once.
-WEFT_INLINE float rounded_to_odd(double exact) {
-  const float near = static_cast<float>(exact);
-  u32 bits = to_bits(near);
-  if (static_cast<double>(near) != exact && near != 0.f && (bits & 1) == 0)
-    bits += (near < exact) == (near > 0.f) ? 1 : -1;
-  return from_bits(bits);
-}
 WEFT_INLINE u32 and_xor(u32 x, u32 mask, u32 bits) { return (x & mask) ^ bits; }
 WEFT_INLINE u32 multiply_add_fp16x2(u32 a, u32 b, u32 c) {
   // Exact in double: products have 22 bits, and exponents lie within 2^-48 and 2^32.
@@ -28,7 +20,7 @@ WEFT_INLINE u32 multiply_add_fp16x2(u32 a, u32 b, u32 c) {
   u32 y = 0;
   for (int half = 0; half < 2; ++half) {
     const double exact = element(a, half) * element(b, half) + element(c, half);
-    y |= static_cast<u32>(simt::to_fp16(rounded_to_odd(exact))) << 16 * half;
+    y |= static_cast<u32>(simt::to_fp16(simt::rounded_to_odd(exact))) << 16 * half;
   }
   return y;
 }
@@ -39,7 +31,7 @@ WEFT_INLINE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {
   for (int half = 0; half < 2; ++half) {
     const double exact = static_cast<double>(element(a, half)) * static_cast<double>(element(b, half)) +
                          static_cast<double>(element(c, half));
-    const float near = rounded_to_odd(exact);  // exact but for a last bit
+    const float near = simt::rounded_to_odd(exact);  // exact but for a last bit
     const u32 bits = to_bits(near);
     const u32 rounded = near != near ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
     y |= (rounded & 0xffffu) << 16 * half;
