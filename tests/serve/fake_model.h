@@ -11,6 +11,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "ops/draw.h"
 #include "serve/engine.h"
 #include "serve/model_runner.h"
 #include "weft/page_table.h"

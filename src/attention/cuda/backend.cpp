@@ -107,7 +107,7 @@ Choice form_of(const AttentionKernel::Impl& kernel, const CudaCode& code, const 
     const std::string why = cuda::why_no_boxes(choice.boxes);
     check(why.empty() || named != Loader::tma, ErrorCode::unsupported,
           "loader = tma: {}; supported by loader = cp_async, or leave loader out", why);
-    if (why.empty()) return choice;
+    if (why.empty() && (named == Loader::tma || cuda::are_worthwhile(choice.boxes))) return choice;
   }
   return {code.forms().back()};
 }
