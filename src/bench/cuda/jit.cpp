@@ -1,17 +1,22 @@
 // `weft bench jit --device cuda:0`: from a variant's text to a kernel that a card can launch.
 #include <fmt/format.h>
 
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "attention/cuda/text.h"
 #include "base/check.h"
+#include "bench/cuda/shapes.h"
 #include "bench/measure.h"
 #include "bench/own_cache.h"
+#include "bench/random_weights.h"
 #include "bench/stop.h"
 #include "bench/timing.h"
 #include "bench/variants.h"
+#include "decode/fused/cuda/fused_layers.h"
+#include "decode/fused/cuda/model_text.h"
 #include "device/cuda/stream.h"
 #include "jit/build.h"
 #include "jit/key.h"
@@ -25,6 +30,7 @@ namespace {
 using attention::cuda::Architecture;
 using attention::cuda::Form;
 using cuda::KernelText;
+using MakeText = std::function<KernelText(int number)>;  // another kernel of each number
 
 // A variant that no process has compiled: NVRTC 13 keeps what it made, too, and finds it by its text in 70 to 100 ms.
 // Numbers below kNumbers; floats can tell all that there are apart.
@@ -49,9 +55,9 @@ struct Seconds {
 };
 
 // Each way to one kernel, in the order in which the next way finds what it needs; the compiler alone makes another one.
-void time_kernel(cuda::Card& card, int number, const Form& form, Seconds& seconds) {
+void time_kernel(cuda::Card& card, int number, const MakeText& make_text, Seconds& seconds) {
   const Architecture& architecture = architecture_of(card);
-  const auto make = [&] { return attention::cuda::attend_text(spec_of(2 * number), architecture, form); };
+  const auto make = [&] { return make_text(2 * number); };
   KernelText text;
   const auto callable = [&](const cuda::Module& module) {
     (void)cuda::find_kernel(module, text.symbol.c_str(), text.shared_bytes);
@@ -80,9 +86,45 @@ void time_kernel(cuda::Card& card, int number, const Form& form, Seconds& second
   seconds.load.push_back(seconds_of([&] { callable(cuda::load_module(card, built.bytes, "bench jit")); }));
   const jit::Toolchain& toolchain = jit::nvrtc_toolchain();
   const jit::Compiler& compiler = *toolchain.find(nullptr).compiler;
-  text = attention::cuda::attend_text(spec_of(2 * number + 1), architecture, form);
+  text = make_text(2 * number + 1);
   seconds.compiler.push_back(
       seconds_of([&] { (void)toolchain.compile(compiler, request(), jit::request_id(request()).flags, ""); }));
+}
+
+// What each way took in the median, below the name of the kernel.
+void measure_kernel(const std::string& name, const MakeText& make_text, const BenchOptions& options, cuda::Card& card,
+                    BenchReport& report, double first_s = 0) {
+  Seconds seconds;
+  for (int i = 0; i < (options.quick ? 3 : 9); ++i) {
+    stop_if_asked();
+    time_kernel(card, i, make_text, seconds);
+  }
+  const auto add = [&](const std::string& way, double taken_s, double ceiling_s) {
+    report.add({"jit", fmt::format("{}: {}", name, way), "time", taken_s * 1e3, "ms", ceiling_s * 1e3});
+  };
+  if (first_s > 0) add("cold, first of the process with its compiler found", first_s, median(seconds.compiler));
+  add("cold, next", median(seconds.cold), median(seconds.compiler));
+  add("from disk", median(seconds.disk), median(seconds.load));
+  add("text alone", median(seconds.text), 0);
+}
+
+// The kernel of a whole step, for one row: bf16 weights of the 8B shape, of which none is read.
+void measure_fused_step(const BenchOptions& options, cuda::Card& card, BenchReport& report) {
+  const ModelConfig config = config_of("8b");
+  const decode::ModelSources sources = random_sources(config, WeightType::bf16);
+  const ForwardOptions forward{.device = options.device, .max_tokens = 8192, .step = StepForm::automatic};
+  decode::fused::StepChoice choice;
+  const Timing partition = time_runs([&] { choice = decode::fused::choose_step(config, sources, forward); });
+  if (!choice.partition) return report.note(fmt::format("a step in one kernel: {}", choice.layered));
+  report.add({"jit", "a step in one kernel, 8b: partition", "time", partition.median_s * 1e3, "ms"});
+  static const auto process = std::random_device()();
+  const auto make_text = [&](int number) {
+    KernelText text =
+        decode::fused::model_text(*choice.partition, decode::fused::shape_of(*choice.partition, 1, DType::bf16));
+    text.instances += fmt::format("\n// {}.{}\n", process, number);
+    return text;
+  };
+  measure_kernel("source to callable, a step in one kernel, 8b", make_text, options, card, report);
 }
 
 }  // namespace
@@ -91,9 +133,6 @@ void measure_jit_on_card(const BenchOptions& options, BenchReport& report) {
   const OwnCache cache("bench jit");
   cuda::Card& card = cuda::Card::at(options.device.index);
   const cuda::OwnedStream context = cuda::make_stream(card);  // is there before anything is timed
-  const auto add = [&](const std::string& name, double seconds, double ceiling_s) {
-    report.add({"jit", name, "time", seconds * 1e3, "ms", ceiling_s * 1e3});
-  };
   const double first = seconds_of([&] { build(spec_of(kNumbers - 1), options.device); });
   report.note(
       fmt::format("{}: {}, {}; a soft cap with a bias over bf16, head dim 128. Ceilings: of a cold build, the compiler "
@@ -102,24 +141,19 @@ void measure_jit_on_card(const BenchOptions& options, BenchReport& report) {
   std::vector<Form> forms = attention::cuda::forms_of(spec_of(0), architecture_of(card));
   if (forms.size() > 1) forms.pop_back();  // which is of tensors in other strides
   for (const Form& form : forms) {
-    Seconds seconds;
-    for (int i = 0; i < (options.quick ? 3 : 9); ++i) {
-      stop_if_asked();
-      time_kernel(card, i, form, seconds);
-    }
-    const std::string name = fmt::format("source to callable, {}", form.name);
-    if (&form == &forms.front())
-      add(name + ": cold, first of the process with its compiler found", first, median(seconds.compiler));
-    add(name + ": cold, next", median(seconds.cold), median(seconds.compiler));
-    add(name + ": from disk", median(seconds.disk), median(seconds.load));
-    add(name + ": text alone", median(seconds.text), 0);
+    const auto make_text = [&](int number) {
+      return attention::cuda::attend_text(spec_of(number), architecture_of(card), form);
+    };
+    measure_kernel(fmt::format("source to callable, {}", form.name), make_text, options, card, report,
+                   &form == &forms.front() ? first : 0);
   }
+  measure_fused_step(options, card, report);
   const AttentionSpec known = spec_of(kNumbers - 1);
   constexpr int kLookups = 1000;
   const Timing lookups = time_runs([&] {
     for (int i = 0; i < kLookups; ++i) build(known, options.device);
   });
-  add("source to callable: from memory, by spec", lookups.median_s / kLookups, 0);
+  report.add({"jit", "source to callable: from memory, by spec", "time", lookups.median_s / kLookups * 1e3, "ms"});
 }
 
 }  // namespace weft::bench

@@ -75,6 +75,33 @@ TEST_F(CardFused, GivesTheSameBitsAgainAndBesideOtherRows) {
   }
 }
 
+// 10,000 steps: five times the same 2,000, whose logits are compared whole.
+TEST_F(CardFused, GivesTheSameBitsInTenThousandSteps) {
+  const std::string path = write({.weights = GgufWriter::kQ4_1,
+                                  .tied = true,
+                                  .hidden_size = 576,
+                                  .intermediate_size = 1536,
+                                  .num_qo_heads = 9,
+                                  .num_kv_heads = 3,
+                                  .head_dim = 64});
+  const ModelFile file(path);
+  ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 2048, .step = StepForm::fused});
+  const Ids ids = random_ids(2000, 5);
+  const auto vocab = static_cast<size_t>(file.config().vocab_size);
+  std::vector<float> first;
+  for (int round = 0; round < 5; ++round) {
+    const auto sequence = forward.add_sequence();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const TensorView logits = forward.run({{.sequence = sequence, .tokens = std::span(ids).subspan(i, 1)}});
+      ASSERT_EQ(logits.size(), static_cast<int64_t>(vocab));
+      if (round == 0) first.insert(first.end(), logits.as<float>(), logits.as<float>() + vocab);
+      ASSERT_EQ(std::memcmp(first.data() + i * vocab, logits.as<float>(), vocab * sizeof(float)), 0)
+          << "step " << i << " of round " << round;
+    }
+    forward.release(sequence);
+  }
+}
+
 TEST_F(CardFused, GivesTheIdsOfTheGreatestLogitsLikeLayeredSteps) {
   const std::string path = write({.weights = GgufWriter::kBF16, .hidden_size = 256, .intermediate_size = 512});
   const ModelFile file(path);
