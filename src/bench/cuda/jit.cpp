@@ -95,7 +95,7 @@ void time_kernel(cuda::Card& card, int number, const MakeText& make_text, Second
 void measure_kernel(const std::string& name, const MakeText& make_text, const BenchOptions& options, cuda::Card& card,
                     BenchReport& report, double first_s = 0) {
   Seconds seconds;
-  for (int i = 0; i < (options.quick ? 3 : 9); ++i) {
+  for (int i = 0; i < (options.quick ? 3 : 5); ++i) {
     stop_if_asked();
     time_kernel(card, i, make_text, seconds);
   }
