@@ -121,7 +121,7 @@ void measure_fused_step(const BenchOptions& options, cuda::Card& card, BenchRepo
   const auto make_text = [&](int number) {
     KernelText text =
         decode::fused::model_text(*choice.partition, decode::fused::shape_of(*choice.partition, 1, DType::bf16));
-    text.instances += fmt::format("\n// {}.{}\n", process, number);
+    text.instances += fmt::format("\nconstexpr unsigned weft_bench[] = {{{}u, {}u}};\n", process, number);
     return text;
   };
   measure_kernel("source to callable, a step in one kernel, 8b", make_text, options, card, report);
