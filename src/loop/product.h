@@ -1,6 +1,7 @@
 // A nest that is tensorised: three loops, each alone in the other, around c[m, n] = c[m, n] + a[m, k] * b[k, n].
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "loop/ir.h"
@@ -16,6 +17,20 @@ struct ProductNest {
 bool is_tensorised(const Stmt& stmt);
 // Of a loop that is. Throws Error(unsupported) where its loops are others than it was made of.
 ProductNest product_nest(const Function& function, const Stmt& outer);
+
+// What one routine computes in place of a whole nest.
+struct ProductCall {
+  // Elements of a buffer, from `begin` on, at equal steps.
+  struct Operand {
+    std::string buffer = {};
+    Expr begin = {};
+    Expr row = {}, column = {};  // steps: of c along m and n, of a along m and k, of b along k and n
+  };
+  int64_t m = 0, n = 0, k = 0;
+  Operand c = {}, a = {}, b = {};  // columns of c and b lie side by side
+};
+// Throws Error(unsupported) where its operands do not lie so.
+ProductCall product_call(const Function& function, const Stmt& outer, const ProductNest& nest);
 
 // Further annotation of such a loop: the threads of a CTA come to it together, and share its elements.
 inline constexpr const char* kTogether = "together";

@@ -170,6 +170,10 @@ std::string CFamily::element_type(DType dtype) {
   return {};
 }
 
+std::string CFamily::address(const std::string& buffer, const Expr& place) {
+  return fmt::format("{} + {}", buffer, expr(place, kSumPrecedence));
+}
+
 void CFamily::line(const std::string& text) {
   text_ += std::string(static_cast<size_t>(indent_) * 2, ' ') + text + "\n";
 }
@@ -183,8 +187,9 @@ DType CFamily::dtype_of(const std::string& buffer) const {
 
 std::string CFamily::real_literal(double value) const {
   const char* suffix = is_double_ ? "" : "f";
-  if (std::isinf(value)) return (value < 0 ? "-" : "") + infinity();
-  if (std::isnan(value)) return not_a_number();
+  if (std::isinf(value))
+    return (value < 0 ? "-" : "") + text_of(is_double_ ? Intrinsic::infinity_fp64 : Intrinsic::infinity_fp32, {});
+  if (std::isnan(value)) return text_of(is_double_ ? Intrinsic::nan_fp64 : Intrinsic::nan_fp32, {});
   return to_text(real(value)) + suffix;
 }
 
@@ -331,15 +336,17 @@ void CFamily::emit_loop(const Stmt& written) {
   const bool is_of_lanes = written.loop == LoopKind::vectorize || written.loop == LoopKind::unroll;
   const auto [loop, behind] = is_of_lanes ? with_wide_accesses(written) : std::pair(written, std::string());
   if (has_annotation(loop, "product")) return emit_product(loop);
-  if (has_annotation(loop, "dot") && has_vectors() && emit_dot(loop)) return;
+  if (has_annotation(loop, "dot") && has(Intrinsic::dot, target()) && emit_dot(loop)) return;
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
   } else {
-    if (loop.loop == LoopKind::unroll || loop.loop == LoopKind::vectorize) line(pragma(loop));
+    if (loop.loop == LoopKind::unroll) line(text_of(Intrinsic::unroll, {expr(loop.value)}));
+    if (loop.loop == LoopKind::vectorize) line(text_of(Intrinsic::lanes, {}));
     line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSumPrecedence)));
   }
   ++indent_;
-  if (const int64_t ahead = prefetch_distance(loop); ahead > 0 && has_prefetch()) emit_prefetch(loop, ahead);
+  const bool has_prefetch = has(Intrinsic::prefetch, target());
+  if (const int64_t ahead = prefetch_distance(loop); ahead > 0 && has_prefetch) emit_prefetch(loop, ahead);
   facts_.push_loop(loop.name, loop.value);
   loops_.push_back(&loop);
   emit(loop.body);
@@ -382,7 +389,7 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
   visit(phase.body, [&](const Stmt& stmt) {
     if (stmt.kind == Stmt::Kind::store) used.insert(stmt.name);
     if (!stmt.balance.empty()) used.insert(stmt.balance);
-    if (prefetch_distance(stmt) > 0 && has_prefetch())  // asks whether places are there to be read
+    if (prefetch_distance(stmt) > 0 && has(Intrinsic::prefetch, target()))  // asks whether places are there to be read
       for (const Buffer& buffer : function.buffers)
         if (type_of(buffer.dtype) == Type::integer && loads_from(stmt.body, buffer.name))
           used.merge(variables_of(buffer.size));

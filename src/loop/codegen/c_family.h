@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "loop/codegen/intrinsics.h"
 #include "loop/facts.h"
 #include "loop/ir.h"
 #include "loop/passes.h"
@@ -32,12 +33,10 @@ class CFamily {
   virtual std::string failures_declaration(size_t index) const = 0;
   // "for (...)" of a loop that workers or threads share.
   virtual void open_shared_loop(const Stmt& loop) = 0;
-  // Above a loop to be unrolled or vectorised.
-  virtual std::string pragma(const Stmt& loop) = 0;
+  virtual Target target() const = 0;
   virtual bool has_vectors() const = 0;
-  virtual bool has_prefetch() const = 0;
-  // Further arguments of the routine of tensorize: which elements of the sum a thread computes.
-  virtual std::string product_share(const Stmt&) const { return {}; }
+  // Further operands of a product: which elements of the sum a thread computes.
+  virtual std::vector<std::string> product_share(const Stmt&) const { return {}; }
   // A loop over lanes, or unrolled, that is written as a loop: what it reads in one piece may be read before it, and
   // what it stores in one piece by the line behind it, "" where it has none.
   virtual std::pair<Stmt, std::string> with_wide_accesses(const Stmt& loop) { return {loop, {}}; }
@@ -51,11 +50,14 @@ class CFamily {
   virtual std::string allocation(const Stmt& stmt);
   // A barrier, or a sum over threads.
   virtual std::string meeting(const Stmt& stmt) const = 0;
-  virtual std::string infinity() const = 0;
-  virtual std::string not_a_number() const = 0;
 
   void line(const std::string& text);
   std::string expr(const Expr& e, int precedence = 0);
+  std::string text_of(Intrinsic intrinsic, const std::vector<std::string>& operands) const {
+    return loop::text_of(intrinsic, target(), operands);
+  }
+  // "buffer + place"
+  std::string address(const std::string& buffer, const Expr& place);
   std::string real_type() const { return is_double_ ? "double" : "float"; }
   const Buffer* find_buffer(const std::string& name) const { return function_->find(name); }
   void declare_local(const std::string& name, DType dtype) { local_[name] = dtype; }

@@ -304,19 +304,12 @@ class Cpp : public CFamily {
           loop.name, share));
     }
   }
-  std::string pragma(const Stmt& loop) override {
-    return loop.loop == LoopKind::unroll ? fmt::format("#pragma GCC unroll {}", expr(loop.value)) : "#pragma GCC ivdep";
-  }
+  Target target() const override { return Target::cpp; }
   bool has_vectors() const override { return true; }
-  bool has_prefetch() const override { return true; }
   Body prepared(const Function&, const Phase& phase) const override { return unrolled(phase.body); }
   std::string meeting(const Stmt& stmt) const override {
     ensure(false, "'{}' is for threads of a GPU", to_text(Body{stmt}));
     return {};
-  }
-  std::string infinity() const override { return real_type() == "float" ? "__builtin_inff()" : "__builtin_inf()"; }
-  std::string not_a_number() const override {
-    return real_type() == "float" ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
   }
 };
 

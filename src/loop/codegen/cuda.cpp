@@ -289,19 +289,12 @@ class Cuda : public CFamily {
     line(fmt::format("for (long long {0} = {1}; {0} < {2}; {0} += {3}) {{", loop.name, first, expr(loop.value, 6),
                      step));
   }
-  std::string pragma(const Stmt&) override { return "#pragma unroll"; }
+  Target target() const override { return Target::cuda; }
   bool has_vectors() const override { return false; }
-  bool has_prefetch() const override { return false; }  // prepared() reads ahead
-  std::string product_share(const Stmt& loop) const override {
-    return has_annotation(loop, kTogether) ? ", weft_thread(), weft_threads()" : ", 0, 1";
+  std::vector<std::string> product_share(const Stmt& loop) const override {
+    if (has_annotation(loop, kTogether)) return {"weft_thread()", "weft_threads()"};
+    return {"0", "1"};
   }
-  std::string infinity() const override {
-    return real_type() == "float" ? "__int_as_float(0x7f800000)" : "__longlong_as_double(0x7ff0000000000000ll)";
-  }
-  std::string not_a_number() const override {
-    return real_type() == "float" ? "__int_as_float(0x7fffffff)" : "__longlong_as_double(0x7fffffffffffffffll)";
-  }
-
   Body prepared(const Function& function, const Phase& phase) const override {
     const int64_t bytes = shared_bytes(phase.body);
     check(bytes <= kMostShared, ErrorCode::unsupported,
@@ -334,10 +327,9 @@ class Cuda : public CFamily {
   }
 
   std::string meeting(const Stmt& stmt) const override {
-    if (stmt.kind == Stmt::Kind::barrier) return "__syncthreads();";
+    if (stmt.kind == Stmt::Kind::barrier) return text_of(Intrinsic::barrier, {});
     const char* how = stmt.combine == Op::add ? "WeftSum" : stmt.combine == Op::maximum ? "WeftMax" : "WeftMin";
-    return fmt::format("{0}[0] = weft_{1}<{2}>({0}[0], blockDim.x{3});", stmt.name, stmt.thread, how,
-                       stmt.thread == "cta" ? ", weft_sums" : "");
+    return text_of(stmt.thread == "cta" ? Intrinsic::cta_sum : Intrinsic::warp_sum, {stmt.name + "[0]", how});
   }
 
  private:
@@ -367,7 +359,8 @@ class Cuda : public CFamily {
       std::string& name = made[to_text(e)];
       if (name.empty()) {
         name = lanes_of(e->name, lanes);
-        line(fmt::format("weft_load<{}, {}>({}, {} + {});", width, lanes, name, e->name, expr(first, kSumPrecedence)));
+        line(text_of(Intrinsic::load_wide,
+                     {fmt::format("{}", width), fmt::format("{}", lanes), name, address(e->name, first)}));
       }
       return load(name, {variable(loop.name)}, Type::real);
     }
@@ -395,10 +388,10 @@ class Cuda : public CFamily {
     const int64_t width = width_of(first, lanes, buffer->dtype);
     if (width < 2) return {result, {}};
     const std::string name = lanes_of(store.name, lanes);
-    const std::string to = fmt::format("{} + {}", store.name, expr(first, kSumPrecedence));
+    const std::string to = address(store.name, first);
     store.name = name;
     store.indices = {variable(loop.name)};
-    return {result, fmt::format("weft_store<{}, {}>({}, {});", width, lanes, to, name)};
+    return {result, text_of(Intrinsic::store_wide, {fmt::format("{}", width), fmt::format("{}", lanes), to, name})};
   }
 
   int64_t shared_ = 0;  // bytes so far

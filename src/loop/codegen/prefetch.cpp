@@ -119,8 +119,7 @@ void CFamily::emit_prefetch(const Stmt& loop, int64_t ahead) {
     Linear first = linear_of(place);
     const int64_t per_line = kLineBytes * 8 / bits_of(dtype_of(gather->name));
     first.constant = first.constant / per_line * per_line;
-    const std::string fetch =
-        fmt::format("__builtin_prefetch({} + {});", gather->name, expr(expr_of(first), kSumPrecedence));
+    const std::string fetch = text_of(Intrinsic::prefetch, {address(gather->name, expr_of(first))});
     if (std::find(lines.begin(), lines.end(), fetch) != lines.end()) continue;
     lines.push_back(fetch);
     if (condition != open) {

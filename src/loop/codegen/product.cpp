@@ -1,12 +1,12 @@
-// Loops that are tensorised.
+// Nests that a target has one routine for.
 #include "loop/product.h"
 
 #include <utility>
 
 #include "base/check.h"
 #include "loop/codegen/c_family.h"
+#include "loop/dot.h"
 #include "loop/linear.h"
-#include "loop/operators.h"
 
 namespace weft::loop {
 
@@ -17,52 +17,29 @@ void CFamily::emit_product(const Stmt& outer) {
     plain.annotations.clear();
     return emit({std::move(plain)});
   }
-  const auto stop = [&](const std::string& why) {
-    fail(ErrorCode::unsupported, "{}: loop '{}' is tensorised: {}", function_->name, outer.name, why);
-  };
-  std::map<std::string, int64_t> extents;
-  for (const Stmt* loop : nest.loops)
-    if (!is_integer(loop->value, &extents[loop->name])) stop("required: literal extents");
-  const Stmt& store = *nest.store;
-  const auto& factors = store.value->operands[1]->operands;
-  if (factors[0]->op != Op::load || factors[1]->op != Op::load) stop("required: factors that are elements");
-  if (is_narrow(dtype_of(store.name))) stop("required: sums in fp32 or fp64; use cache_write");
-  for (const std::string& name : {store.name, factors[0]->name, factors[1]->name})
+  const ProductCall call = product_call(*function_, outer, nest);
+  check(!is_narrow(dtype_of(call.c.buffer)), ErrorCode::unsupported,
+        "{}: loop '{}' is tensorised: required: sums in fp32 or fp64; use cache_write", function_->name, outer.name);
+  for (const std::string& name : {call.c.buffer, call.a.buffer, call.b.buffer})
     if (registers_.contains(name)) spilled_.insert(name);
-  // Where each operand begins, and its step along each loop.
-  struct Operand {
-    std::string begin;
-    std::map<std::string, Expr> steps;
-  };
-  const auto operand = [&](const std::string& name, Expr index) {
-    Operand result;
-    for (const auto& [variable, extent] : extents) {
-      const auto place = [&, &v = variable](int64_t i) { return linear_of(substitute(index, {{v, Expr(i)}})); };
-      const auto difference = [&](int64_t i) {
-        Linear step = place(i);
-        step.add(place(i - 1), -1);
-        return expr_of(step);
-      };
-      result.steps[variable] = difference(1);
-      for (int64_t i = 2; i < extent; ++i)
-        if (!(difference(i) == result.steps[variable])) stop("required: places at equal steps");
-      index = expr_of(place(0));
-    }
-    result.begin = fmt::format("{} + {}", name, expr(index, kSumPrecedence));
-    return result;
-  };
-  const Operand c = operand(store.name, store.indices[0]);
-  Operand a = operand(factors[0]->name, factors[0]->operands[0]),
-          b = operand(factors[1]->name, factors[1]->operands[0]);
-  std::string m, n, k;
-  for (const auto& [variable, extent] : extents)
-    (is_literal(c.steps.at(variable), 0) ? k : is_literal(c.steps.at(variable), 1) ? n : m) = variable;
-  if (n.empty() || k.empty() || m.empty()) stop("required: rows of the sums in one piece");
-  if (is_literal(b.steps.at(n), 0)) std::swap(a, b);
-  if (!is_literal(b.steps.at(n), 1)) stop("required: rows of the second operand in one piece");
-  line(fmt::format("weft_product<{}, {}, {}>({}, {}, {}, {}, {}, {}, {}{});", extents.at(m), extents.at(n),
-                   extents.at(k), c.begin, expr(c.steps.at(m)), a.begin, expr(a.steps.at(m)), expr(a.steps.at(k)),
-                   b.begin, expr(b.steps.at(k)), product_share(outer)));
+  std::vector<std::string> operands;
+  for (const int64_t extent : {call.m, call.n, call.k}) operands.push_back(fmt::format("{}", extent));
+  operands.insert(operands.end(),
+                  {address(call.c.buffer, call.c.begin), expr(call.c.row), address(call.a.buffer, call.a.begin),
+                   expr(call.a.row), expr(call.a.column), address(call.b.buffer, call.b.begin), expr(call.b.row)});
+  for (const std::string& share : product_share(outer)) operands.push_back(share);
+  line(text_of(Intrinsic::product, operands));
+}
+
+bool CFamily::emit_dot(const Stmt& loop) {
+  constexpr int64_t kLanes = 16;
+  const std::optional<DotNest> nest = dot_nest(loop);
+  if (!nest || nest->lanes != kLanes || !registers_.contains(nest->sum)) return false;
+  if (dtype_of(nest->a) != DType::bf16 || dtype_of(nest->b) != DType::bf16) return false;
+  std::string b = address(nest->b, nest->first_b);
+  if (nest->second_b) b += ", " + address(nest->b, nest->second_b);
+  line(text_of(Intrinsic::dot, {register_at(nest->sum, nest->first_sum, kLanes), address(nest->a, nest->first_a), b}));
+  return true;
 }
 
 }  // namespace weft::loop

@@ -143,8 +143,7 @@ std::string CFamily::vector_store(const Stmt& store, const Stmt& loop) {
     case DType::fp16:
     case DType::bf16:
       if (is_double_) return {};
-      return fmt::format("weft_store_{}({} + {}, {});", weft::to_string(dtype), store.name, expr(rest, kSumPrecedence),
-                         whole);
+      return text_of(Intrinsic::store_narrow, {std::string(weft::to_string(dtype)), address(store.name, rest), whole});
     case DType::fp32:
     case DType::fp64:
       if ((dtype_of(store.name) == DType::fp64) != is_double_) return {};
@@ -166,43 +165,6 @@ std::string CFamily::lane_sum(const Stmt& store, const Stmt& loop) {
   return fmt::format("{0} = {0} + weft_sum({1});", place, lanes);
 }
 
-// Two bf16 products for each of 16 lanes: sums += a[j] * b[j, lane], j in 0 to 1, a's two side by side; b's rows, or
-// its pairs.
-bool CFamily::emit_dot(const Stmt& loop) {
-  const bool is_nest = loop.body.size() == 1 && loop.body[0].kind == Stmt::Kind::loop &&
-                       loop.body[0].loop == LoopKind::vectorize && loop.body[0].body.size() == 1;
-  if (!is_nest || !is_literal(loop.value, 2) || !is_literal(loop.body[0].value, 16)) return false;
-  const Stmt &lanes = loop.body[0], &store = lanes.body[0];
-  if (store.kind != Stmt::Kind::store || !registers_.contains(store.name) || store.value->op != Op::add) return false;
-  const Expr& product = store.value->operands[1];
-  const bool is_sum = store.value->operands[0] == load(store.name, store.indices, Type::real) &&
-                      product->op == Op::multiply && !uses(store.indices[0], loop.name);
-  int64_t step = 0;
-  Expr sum, a, b;
-  if (!is_sum || !is_linear_in(store.indices[0], lanes.name, &step, &sum) || step != 1) return false;
-  const Expr* factors = product->operands.data();
-  const bool varies = uses(factors[0], lanes.name);
-  const Expr &scalar = factors[varies ? 1 : 0], &vector = factors[varies ? 0 : 1];
-  for (const Expr& factor : {scalar, vector})
-    if (factor->op != Op::load || dtype_of(factor->name) != DType::bf16) return false;
-  if (!is_linear_in(scalar->operands[0], loop.name, &step, &a) || step != 1 || uses(a, lanes.name)) return false;
-  const Expr& at = vector->operands[0];
-  const auto place = [&](const Expr& e) { return fmt::format("{} + {}", vector->name, expr(e, kSumPrecedence)); };
-  std::string rows;  // two of them, or the pairs of one
-  if (!is_linear_in(at, lanes.name, &step, &b)) return false;
-  if (Expr pairs; step == 2 && is_linear_in(b, loop.name, &step, &pairs) && step == 1) {
-    rows = place(pairs);
-  } else if (is_linear_in(at, lanes.name, &step, &b) && step == 1) {
-    const auto row = [&](int64_t j) { return place(expr_of(linear_of(substitute(b, {{loop.name, j}})))); };
-    rows = row(0) + ", " + row(1);
-  } else {
-    return false;
-  }
-  line(fmt::format("{0} = weft_dot_bf16({0}, {1} + {2}, {3});", register_at(store.name, sum, 16), scalar->name,
-                   expr(a, kSumPrecedence), rows));
-  return true;
-}
-
 std::string CFamily::vector_expr(const Expr& e, const Stmt& loop, bool* possible) {
   if (!uses(e, loop.name)) return expr(e, kPostfixPrecedence);
   const std::string vector = vector_type(loop);
@@ -215,8 +177,8 @@ std::string CFamily::vector_expr(const Expr& e, const Stmt& loop, bool* possible
       if (dtype == (is_double_ ? DType::fp64 : DType::fp32))
         return fmt::format("*(const {}*)({} + {})", vector, e->name, expr(rest, kSumPrecedence));
       if (is_narrow(dtype) && !is_double_)
-        return fmt::format("weft_load_{}x{}({} + {})", weft::to_string(dtype), literal(loop.value), e->name,
-                           expr(rest, kSumPrecedence));
+        return text_of(Intrinsic::load_narrow, {std::string(weft::to_string(dtype)), address(e->name, rest),
+                                                fmt::format("{}", literal(loop.value))});
     }
   }
   if (e->type == Type::real)
