@@ -1,4 +1,5 @@
 // The text of the kernels, as the host's compiler takes it.
+#include "bench/cuda/kernels/ceilings.h"
 #include "tests/simt/kernels/attend.h"
 #include "tests/simt/kernels/boxes.h"
 #include "tests/simt/kernels/cluster.h"

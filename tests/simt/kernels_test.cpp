@@ -30,6 +30,12 @@ extern "C" void weft_phases(weft::PersistentArgs args);
 extern "C" bool weft_swizzle_is_free_of_conflicts(int columns);
 extern "C" void weft_scores(weft::ScoresArgs args);
 extern "C" void weft_functions(weft::FunctionsArgs args);
+struct CeilingArgs {  // bench/cuda/kernels/ceilings.h
+  const void* from;
+  unsigned* to;
+  long long count;
+};
+extern "C" void weft_read(CeilingArgs args);
 
 namespace weft::simt {
 namespace {
@@ -52,6 +58,24 @@ TEST(SimtSum, IsTheSameInEveryOrderOfThreads) {
   });
   EXPECT_NEAR(total[0], expected, 1e-3);
   EXPECT_EQ(arrived[0], 0u);
+}
+
+// What a bench's plain read is measured by: each of any number of 16 bytes is read, or the sum is not the one that is
+// said.
+TEST(SimtRead, ReadsAllBytes) {
+  constexpr int kCtas = 2, kThreads = 32, kTogether = 8;
+  for (const size_t count : {size_t{1}, size_t{70}, size_t{kCtas * kThreads * kTogether + 3}})
+    for (const size_t at : {size_t{0}, count - 1}) {
+      std::vector<unsigned> words(4 * count);
+      words[4 * at] = 0x9e3779b9u;
+      Memory memory;
+      const auto from = memory.make("from", words);
+      const auto to = memory.make<unsigned>("to", std::vector<unsigned>{0});
+      run(memory, {.ctas = kCtas, .threads = kThreads}, [&] {
+        weft_read({from.data(), to.data(), static_cast<long long>(count)});
+      });
+      EXPECT_EQ(to[0], 0x9e3779b9u) << count << ", " << at;
+    }
 }
 
 // Of which type and forms products are.

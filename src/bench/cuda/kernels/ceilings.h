@@ -19,10 +19,11 @@ WEFT_INLINE void read(const CeilingArgs& args) {
   u32 sum = 0;
   i64 i = static_cast<i64>(ptx::cta_index()) * ptx::num_threads() + ptx::thread_index();
   constexpr int kTogether = 8;
-  for (; i + (kTogether - 1) * step < args.count; i += kTogether * step) {
-    Bytes16 x[kTogether];
+  for (; i < args.count; i += kTogether * step) {
+    Bytes16 x[kTogether] = {};
     WEFT_UNROLL
-    for (int k = 0; k < kTogether; ++k) x[k] = from[i + k * step];
+    for (int k = 0; k < kTogether; ++k)
+      if (i + k * step < args.count) x[k] = from[i + k * step];
     WEFT_UNROLL
     for (int k = 0; k < kTogether; ++k) sum += x[k].word[0] ^ x[k].word[1] ^ x[k].word[2] ^ x[k].word[3];
   }
