@@ -105,6 +105,15 @@ TEST_F(CardRows, OfQuestStandBesidePlainDecode) {
   EXPECT_EQ(rows_.of("quest"), (List{"time us", "time over plain decode of as many pages x", "choice GB/s"}));
 }
 
+TEST_F(CardRows, OfMixedBatchesStandBesideTwoLaunches) {
+  options_.only = "mixed";
+  measure_attention(options_, rows_);
+  EXPECT_EQ(rows_.of("prefill 4096, 128 decodes"),
+            (List{"time us", "time of the prefill alone us", "time of the decodes alone us",
+                  "time over two launches in a row x"}));
+  EXPECT_EQ(rows_.count(), 4u);
+}
+
 TEST_F(CardRows, OfAModelStandBesideItsNodesAndBytes) {
   const testing::TempFolder folder;
   options_.model = folder.path("model.gguf");

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "bench/cuda/batch.h"
+#include "bench/cuda/mixed.h"
 #include "bench/cuda/quest.h"
 #include "bench/measure.h"
 
@@ -326,6 +327,7 @@ void measure_attention_on_card(const BenchOptions& options, BenchReport& report)
   measure_prefill_variants(bench, options, report);
   measure_loaders(bench, options, report);
   for (const CardCase& row : prefix_rows()) measure_decode(bench, options, report, row);
+  measure_mixed(bench, options, report);
   measure_quest(bench, options, report);
 }
 
