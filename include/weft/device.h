@@ -78,8 +78,8 @@ class Stream {
   void* handle() const { return handle_; }  // of a CUDA stream
   // Until all of its work has ended; a CPU stream's has. Throws Error(device_failed) for what went wrong on the card
   // since the last time, Error(invalid_page) where a plan was made there from numbers out of range (plan_on_device),
-  // Error(invalid_argument) where a sparse program failed there (sparse.h), and what every call for a card that is not
-  // there throws.
+  // Error(invalid_argument) where a sparse program failed there (sparse.h) or a row of logits had nothing to draw
+  // (sample_rows), and what every call for a card that is not there throws.
   void synchronize() const;
 
  private:

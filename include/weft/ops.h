@@ -169,6 +169,11 @@ int32_t sample(std::span<const float> logits, const SamplingParams& params, Phil
 // token depends on nothing else in the batch, nor on where it lies. Throws like sample, and then no position has moved.
 std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
                                  std::span<Philox> random, Stream stream = {});
+// The same into ids int32 [rows] beside the logits: a card's stay there, and nothing waits for them. A row that is all
+// -inf or NaN gets -1 and, as the others, moves its position; the CPU throws behind the last row, a card by the next
+// Stream::synchronize(), Error(invalid_argument) both.
+void sample_rows(const TensorView& logits, std::span<const SamplingParams> params, std::span<Philox> random,
+                 const TensorView& ids, Stream stream = {});
 // Natural log-softmax of one token, in double.
 double log_probability(std::span<const float> logits, int32_t token);
 // The k most probable tokens, most probable first, with their log-probabilities; fewer where fewer are possible.

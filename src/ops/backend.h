@@ -52,6 +52,10 @@ class Backend {
   // are there when it returns.
   virtual void draw(const TensorView& logits, std::span<const TokenDraw> how, std::span<int32_t> ids,
                     Stream stream) const = 0;
+  // The same into ids int32 [rows] beside the logits, which the next Stream::synchronize() waits for: on a card it
+  // throws for a row that gets -1.
+  virtual void draw_beside(const TensorView& logits, std::span<const TokenDraw> how, const TensorView& ids,
+                           Stream stream) const = 0;
 };
 
 // Rows of x [rows, dim] or [rows, heads, dim].

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/device_checks.h"
 #include "base/enum_names.h"
 #include "ops/backend.h"
 #include "ops/draw.h"
@@ -62,6 +63,31 @@ double log_probability_of(float logit, float largest, double sum) {
   return (logit == largest ? 0. : static_cast<double>(logit) - static_cast<double>(largest)) - sum;
 }
 
+// Of each row, all that is said being right.
+std::vector<TokenDraw> checked_draws(const TensorView& logits, std::span<const SamplingParams> params,
+                                     std::span<const Philox> random, Stream stream) {
+  const Device device = ops::device_of(logits);
+  ops::backend_of("sample_rows", device);  // throws where there is none
+  ops::check_fp32("sample_rows", "logits", logits, 2, 2, device);
+  ops::check_stream("sample_rows", stream, device);
+  const auto rows = static_cast<size_t>(logits.shape(0));
+  check(params.size() == rows && random.size() == rows, ErrorCode::invalid_shape,
+        "sample_rows: {} params and {} generators for {} rows of logits; one of each a row is needed", params.size(),
+        random.size(), rows);
+  for (const SamplingParams& p : params) ops::check_params("sample_rows", p);
+  std::vector<TokenDraw> how(rows);
+  for (size_t row = 0; row < rows; ++row) how[row] = {.params = params[row], .random = random[row]};
+  return how;
+}
+
+void check_drawn(std::span<const int32_t> ids, const TensorView& logits) {
+  for (size_t row = 0; row < ids.size(); ++row)
+    check(ids[row] >= 0, ErrorCode::invalid_argument,
+          "sample_rows: row {}: each of the {} logits is -inf or NaN; leave a token possible, or see to the model and "
+          "its input",
+          row, logits.shape(1));
+}
+
 }  // namespace
 
 int32_t sample(std::span<const float> logits, const SamplingParams& params, Philox& random) {
@@ -75,26 +101,26 @@ int32_t sample(std::span<const float> logits, const SamplingParams& params, Phil
 
 std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
                                  std::span<Philox> random, Stream stream) {
-  const Device device = ops::device_of(logits);
-  const ops::Backend& backend = ops::backend_of("sample_rows", device);
-  ops::check_fp32("sample_rows", "logits", logits, 2, 2, device);
-  ops::check_stream("sample_rows", stream, device);
-  const auto rows = static_cast<size_t>(logits.shape(0)), vocab = static_cast<size_t>(logits.shape(1));
-  check(params.size() == rows && random.size() == rows, ErrorCode::invalid_shape,
-        "sample_rows: {} params and {} generators for {} rows of logits; one of each a row is needed", params.size(),
-        random.size(), rows);
-  for (const SamplingParams& p : params) ops::check_params("sample_rows", p);
-  std::vector<TokenDraw> how(rows);
-  for (size_t row = 0; row < rows; ++row) how[row] = {.params = params[row], .random = random[row]};
-  std::vector<int32_t> ids(rows);
-  backend.draw(logits, how, ids, stream);
-  for (size_t row = 0; row < rows; ++row)
-    check(ids[row] >= 0, ErrorCode::invalid_argument,
-          "sample_rows: row {}: each of the {} logits is -inf or NaN; leave a token possible, or see to the model and "
-          "its input",
-          row, vocab);
-  for (size_t row = 0; row < rows; ++row) ops::move_on(params[row], random[row]);
+  const std::vector<TokenDraw> how = checked_draws(logits, params, random, stream);
+  std::vector<int32_t> ids(how.size());
+  ops::backend_of("sample_rows", ops::device_of(logits)).draw(logits, how, ids, stream);
+  check_drawn(ids, logits);
+  for (size_t row = 0; row < how.size(); ++row) ops::move_on(params[row], random[row]);
   return ids;
+}
+
+void sample_rows(const TensorView& logits, std::span<const SamplingParams> params, std::span<Philox> random,
+                 const TensorView& ids, Stream stream) {
+  const std::vector<TokenDraw> how = checked_draws(logits, params, random, stream);
+  const Device device = ops::device_of(logits);
+  check(ids && ids.dtype() == DType::int32, ErrorCode::invalid_dtype, "sample_rows: ids: is {}; int32 is needed", ids);
+  check(ids.rank() == 1 && ids.shape(0) == logits.shape(0) && (ids.shape(0) <= 1 || ids.stride(0) == 1),
+        ErrorCode::invalid_shape,
+        "sample_rows: ids: is {}; {} that lie together are needed, one for each row of logits", ids, logits.shape(0));
+  check_on("sample_rows", "ids", ids.device(), device);
+  for (size_t row = 0; row < how.size(); ++row) ops::move_on(params[row], random[row]);
+  ops::backend_of("sample_rows", device).draw_beside(logits, how, ids, stream);
+  if (device == Device::cpu()) check_drawn({ids.as<int32_t>(), how.size()}, logits);
 }
 
 double log_probability(std::span<const float> logits, int32_t token) {

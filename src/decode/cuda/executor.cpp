@@ -1,6 +1,5 @@
 #include "decode/cuda/executor.h"
 
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -95,11 +94,9 @@ class CudaExecutor : public DeviceExecutor {
     });
     // How tokens are drawn differs from step to step: it is uploaded, and no part of a graph.
     if (output.drawn == nullptr || wanted == 0) return;
-    std::vector<int64_t> all(step.wanted.size());
-    std::iota(all.begin(), all.end(), 0);
-    const int* const ids = draws_.run({static_cast<float*>(logits_.data()), config_.vocab_size, config_.vocab_size},
-                                      all, {output.draws, all.size()}, stream_);
-    cuda::copy_to_host(card_, output.drawn, ids, all.size() * sizeof(int32_t), own_stream_.get());
+    const int* const ids = draws_.run({static_cast<float*>(logits_.data()), config_.vocab_size, config_.vocab_size}, {},
+                                      {output.draws, step.wanted.size()}, stream_);
+    cuda::copy_to_host(card_, output.drawn, ids, step.wanted.size() * sizeof(int32_t), own_stream_.get());
   }
 
   void run(std::span<const Operation> fused) override {

@@ -40,6 +40,11 @@ void refuse_clamped(Card& card, api::Stream stream) {
   if (raised == 0) return;
   fill_zero(card, flag, sizeof raised, stream);
   synchronize(card, stream);
+  check(
+      (raised & kClamped) != 0, ErrorCode::invalid_argument,
+      "cuda:{}: since the last synchronisation a row of logits was drawn from that are all -inf or NaN; its id is -1: "
+      "leave a token possible, or see to the model and its input",
+      card.index());
   fail(ErrorCode::invalid_page,
        "cuda:{}: since the last synchronisation a plan was made or set on the card from a length, a page id or a "
        "choice of pages that is out of range; it was clamped, and the outputs are not right: see to kv_len, page_table "

@@ -73,6 +73,10 @@ class CpuBackend : public Backend {
     };
     draw_rows(row_of, how, logits.shape(1), stream.team(), ids);
   }
+  void draw_beside(const TensorView& logits, std::span<const TokenDraw> how, const TensorView& ids,
+                   Stream stream) const override {
+    draw(logits, how, {ids.as<int32_t>(), how.size()}, stream);
+  }
 };
 
 }  // namespace

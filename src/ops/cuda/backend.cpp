@@ -3,7 +3,6 @@
 
 #include <array>
 #include <numbers>
-#include <numeric>
 #include <vector>
 
 #include "base/check.h"
@@ -137,12 +136,13 @@ class CudaBackend : public Backend {
   void draw(const TensorView& logits, std::span<const TokenDraw> how, std::span<int32_t> ids,
             Stream stream) const override {
     const Device device = logits.device();
-    std::vector<int64_t> rows(how.size());
-    std::iota(rows.begin(), rows.end(), 0);
     CardDraws draws(device);
-    const CardLogits where{logits.as<float>(), logits.shape(1), logits.stride(0)};
-    const int* const there = draws.run(where, rows, how, stream);
-    if (!rows.empty()) cuda::runtime().read(device, there, ids.data(), static_cast<int64_t>(ids.size_bytes()), stream);
+    const int* const there = draws.run(card_logits(logits), {}, how, stream);
+    if (!how.empty()) cuda::runtime().read(device, there, ids.data(), static_cast<int64_t>(ids.size_bytes()), stream);
+  }
+  void draw_beside(const TensorView& logits, std::span<const TokenDraw> how, const TensorView& ids,
+                   Stream stream) const override {
+    CardDraws(logits.device()).run(card_logits(logits), {}, how, stream, ids.as<int32_t>());
   }
 
   void append(const AppendCall& call, Stream stream) const override {
@@ -170,6 +170,9 @@ class CudaBackend : public Backend {
   void set_pages(const SetPagesCall& call, Stream stream) const override { set_pages_on_card(call, stream); }
 
  private:
+  static CardLogits card_logits(const TensorView& logits) {
+    return {logits.as<float>(), logits.shape(1), logits.stride(0)};
+  }
   static void write(const AppendCall& call, const std::array<KernelText, 2>& kernels, const CachePlace* places,
                     unsigned* clamped, Stream stream) {
     for (size_t i = 0; i < 2; ++i) {

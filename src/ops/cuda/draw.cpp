@@ -4,8 +4,10 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "device/cuda/clamped.h"
 #include "jit/cuda/runtime.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
 #include "ops/draw.h"
 
 namespace weft::ops {
@@ -13,30 +15,19 @@ namespace {
 
 constexpr int64_t kLeastColumns = 1024;  // of a CTA
 
-// CTAs of a row: rows together have no more than the card holds at once.
-int ctas_of_row(const cuda::LoadedKernel& kernel, const cuda::Grid& grid, Device device, int64_t rows,
-                int64_t columns) {
-  const cuda::Runtime& on = cuda::runtime();
-  if (on.architecture(device) < "sm_90") return 1;
-  const int64_t most = int64_t{on.ctas_per_multiprocessor(kernel, grid)} * on.num_multiprocessors(device);
-  int ctas = 1;
-  while (2 * ctas <= kMostDrawCtas && 2 * ctas * rows <= most && 2 * ctas * kLeastColumns <= columns) ctas *= 2;
-  return ctas;
-}
-
 }  // namespace
 
 const int* CardDraws::run(const CardLogits& logits, std::span<const int64_t> rows, std::span<const TokenDraw> how,
-                          Stream stream) {
-  ensure(rows.size() == how.size(), "{} rows of logits for {} draws", rows.size(), how.size());
-  if (rows.empty()) return nullptr;
+                          Stream stream, int* to) {
+  ensure(rows.empty() || rows.size() == how.size(), "{} rows of logits for {} draws", rows.size(), how.size());
+  if (how.empty()) return nullptr;
   rows_.clear();
   changes_.clear();
   masks_.clear();
   std::vector<size_t> mask_begins;
-  for (size_t i = 0; i < rows.size(); ++i) {
+  for (size_t i = 0; i < how.size(); ++i) {
     const std::vector<tile::LogitChange> changes = changes_of(how[i]);
-    rows_.push_back({.row = rows[i],
+    rows_.push_back({.row = rows.empty() ? static_cast<int64_t>(i) : rows[i],
                      .seed = how[i].random.seed,
                      .position = how[i].random.position,
                      .rule = rule_of(how[i].params),
@@ -68,16 +59,19 @@ const int* CardDraws::run(const CardLogits& logits, std::span<const int64_t> row
   const KernelText text = draw_kernel();
   const cuda::LoadedKernel& kernel = on.load(device_, text);
   cuda::Grid grid = text.grid(1);
-  grid.cluster = ctas_of_row(kernel, grid, device_, static_cast<int64_t>(rows.size()), logits.vocab);
-  grid.ctas = static_cast<int>(rows.size()) * grid.cluster;
+  grid.cluster = ctas_of_cluster(kernel, grid, device_, static_cast<int64_t>(how.size()),
+                                 std::min<int64_t>(kMostDrawCtas, logits.vocab / kLeastColumns));
+  grid.ctas = static_cast<int>(how.size()) * grid.cluster;
   grid.programmatic_launch = true;
-  int* const ids = reinterpret_cast<int*>(on_card + row_bytes + change_bytes + mask_bytes);
+  int* const ids = to != nullptr ? to : reinterpret_cast<int*>(on_card + row_bytes + change_bytes + mask_bytes);
   on.launch(kernel, grid,
             DrawArgs{.logits = logits.data,
                      .stride = logits.stride,
                      .rows = reinterpret_cast<const DrawRow*>(on_card),
                      .changes = reinterpret_cast<const tile::LogitChange*>(on_card + row_bytes),
                      .ids = ids,
+                     .flag = to != nullptr ? on.clamped_flag(device_) : nullptr,
+                     .flag_bit = cuda::kNothingToDraw,
                      .columns = static_cast<int>(logits.vocab)},
             stream);
   return ids;

@@ -1,7 +1,7 @@
 // Draws of tokens from rows of logits that lie on a card (kernels/draw.h): the ids that ops::RowDraw draws.
 //
 //   CardDraws draws(device);
-//   const int* ids = draws.run({logits, vocab, vocab}, rows, how, stream);   // [rows], on the card; -1: none can be
+//   const int* ids = draws.run({logits, vocab, vocab}, {}, how, stream);   // [rows], on the card; -1: none can be
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,12 @@ class CardDraws {
   CardDraws() = default;
   explicit CardDraws(Device device) : device_(device) {}
 
-  // Token i from row rows[i], no row twice, by how[i], which fits the vocabulary (check_draw). Logits that it changes
-  // are changed where they lie. Runs one behind the other: the ids are there until the next one.
-  const int* run(const CardLogits& logits, std::span<const int64_t> rows, std::span<const TokenDraw> how,
-                 Stream stream);
+  // Token i from row rows[i], no row twice, or from row i where there are no `rows`, by how[i], which fits the
+  // vocabulary (check_draw). Logits that it changes are changed where they lie. Runs one behind the other: the ids are
+  // there until the next one. With `to`, ids go there to stay, and a row without a token raises the card's flag too
+  // (device/cuda/clamped.h).
+  const int* run(const CardLogits& logits, std::span<const int64_t> rows, std::span<const TokenDraw> how, Stream stream,
+                 int* to = nullptr);
 
  private:
   Device device_ = {};

@@ -18,4 +18,14 @@ void launch_with(Device device, const cuda::KernelText& of, const CardLaunch& ho
   on.launch(kernel, grid, args, bytes, stream);
 }
 
+int ctas_of_cluster(const cuda::LoadedKernel& kernel, const cuda::Grid& of_cta, Device device, int64_t works,
+                    int64_t most) {
+  const cuda::Runtime& on = cuda::runtime();
+  if (on.architecture(device) < "sm_90") return 1;
+  const int64_t at_once = int64_t{on.ctas_per_multiprocessor(kernel, of_cta)} * on.num_multiprocessors(device);
+  int ctas = 1;
+  while (2 * ctas <= most && 2 * ctas * works <= at_once) ctas *= 2;
+  return ctas;
+}
+
 }  // namespace weft::ops

@@ -177,6 +177,11 @@ TEST_F(CudaCard, ClampedNumbersAreRefusedByTheNextSynchronisation) {
   EXPECT_EQ(error.code(), ErrorCode::invalid_page);
   EXPECT_TRUE(contains(error, "it was clamped")) << error.what();
   Stream::cuda(nullptr).synchronize();
+  *flag = kNothingToDraw;
+  EXPECT_EQ(error_of([] { Stream::cuda(nullptr).synchronize(); }).code(), ErrorCode::invalid_argument);
+  *flag = kClamped | kNothingToDraw;
+  EXPECT_EQ(error_of([] { Stream::cuda(nullptr).synchronize(); }).code(), ErrorCode::invalid_page);
+  Stream::cuda(nullptr).synchronize();
 }
 
 TEST_F(CudaCard, StreamsEventsAndGraphsEndWithTheirOwners) {

@@ -96,6 +96,23 @@ TEST_F(CardDraw, KeepsTheLeastIdsOfEquals) {
   expect_ids(std::vector<float>(1500, 3.f), {{.top_p = 0.5f}, {.top_k = 700}, {.top_k = 700, .top_p = 0.5f}}, "equals");
 }
 
+// Of 300 tokens that tie with the last one those with the two or three least ids are kept, and -0 ties with 0: what is
+// drawn of so few shows one more, or one less. As many are all over the row whose bin holds more than are compared each
+// with each.
+TEST_F(CardDraw, KeepsAsManyEqualsAsFiltersSay) {
+  std::vector<float> zeros(300);
+  for (size_t i = 0; i < zeros.size(); i += 2) zeros[i] = -0.f;
+  std::vector<float> first(zeros);
+  for (size_t i = 0; i < 4; ++i) first[70 * i] = 1.f;
+  const float share = 2.5f / 300, with_first = 0.0443f;  // of which the four have 0.0355, and a zero 0.0033
+  for (int i = 0; i < 8; ++i) {
+    expect_ids(zeros, {{.top_k = 2}, {.top_p = share}, {.top_k = 299, .top_p = share}, {.temperature = 0.f}}, "zeros");
+    expect_ids(first, {{.top_k = 6}, {.top_p = with_first}}, "zeros behind others");
+    std::vector<float> few(zeros.begin(), zeros.begin() + 20);
+    expect_ids(few, {{.top_k = 2}, {.top_p = 0.12f}}, "few zeros");
+  }
+}
+
 // Clusters of 2 and 8 CTAs, whose parts of the row differ in size.
 TEST_F(CardDraw, IsTheSameHoweverTheRowIsCut) {
   const std::vector<float> row = random_row(8195, 2.f);
@@ -164,6 +181,49 @@ TEST_F(CardDraw, DrawsFromTheRowsThatItIsGiven) {
     EXPECT_EQ(ids[i], RowDraw().draw(std::span(logits).subspan(static_cast<size_t>(200 * rows[i]), 200), how[i]));
   EXPECT_EQ(fetch(there, logits.size()), logits);
   EXPECT_EQ(draws_.run({there, 200, 200}, {}, {}, Stream::cuda(nullptr)), nullptr);
+}
+
+// Of the first rows, where none are named; ids that stay on the card, and what the next synchronisation says of them.
+TEST_F(CardDraw, LeavesIdsOnTheCard) {
+  std::vector<float> logits = random_row(3 * 100, 2.f);
+  std::fill(logits.begin() + 100, logits.begin() + 200, -kInf);
+  float* const there = place(logits);
+  const auto rows_of = [](float* data, Device device) { return TensorView(data, DType::fp32, {3, 100}, device); };
+  const std::vector<SamplingParams> params{{}, {.top_k = 5}, {.temperature = 0.f}};
+  std::vector<Philox> on_cpu{{1, 5}, {2, 6}, {3, 7}}, on_card = on_cpu;
+  std::vector<int32_t> expected(3);
+  int32_t* const ids = poisoned<int32_t>(3);
+  const TensorView card_ids(ids, DType::int32, {3}, Device::cuda(0));
+  const auto refused = [](const auto& call, ErrorCode code, const char* named) {
+    try {
+      call();
+      ADD_FAILURE() << "accepted: " << named;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(named), std::string::npos) << error.what();
+    }
+  };
+  const Stream stream = Stream::cuda(nullptr);
+  const TensorView of_cpu = rows_of(logits.data(), Device::cpu()), of_card = rows_of(there, Device::cuda(0));
+  refused([&] { sample_rows(of_cpu, params, on_cpu, TensorView(expected.data(), DType::int32, {3})); },
+          ErrorCode::invalid_argument, "sample_rows: row 1: each of the 100 logits");
+  sample_rows(of_card, params, on_card, card_ids, stream);
+  EXPECT_EQ(expected[1], -1);
+  EXPECT_EQ(fetch(ids, 3), expected);
+  EXPECT_EQ(on_card, on_cpu);
+  EXPECT_EQ(on_card, (std::vector<Philox>{{1, 6}, {2, 7}, {3, 7}}));
+  refused([&] { stream.synchronize(); }, ErrorCode::invalid_argument, "its id is -1");
+  EXPECT_NO_THROW(stream.synchronize());
+  std::fill(there + 100, there + 200, 1.f);
+  sample_rows(of_card, params, on_card, card_ids, stream);
+  EXPECT_NO_THROW(stream.synchronize());
+  const auto into = [&](const TensorView& to) {
+    return [&, to] { sample_rows(of_card, params, on_card, to, stream); };
+  };
+  refused(into({}), ErrorCode::invalid_dtype, "ids");
+  refused(into(TensorView(ids, DType::fp32, {3}, Device::cuda(0))), ErrorCode::invalid_dtype, "ids");
+  refused(into(TensorView(ids, DType::int32, {2}, Device::cuda(0))), ErrorCode::invalid_shape, "ids");
+  refused(into(TensorView(expected.data(), DType::int32, {3})), ErrorCode::invalid_device, "ids");
 }
 
 // sample_rows of a card's tensor, whose rows have gaps between them.

@@ -69,13 +69,15 @@ struct DrawRow {
   int first_change, num_changes;
   const unsigned* mask;  // token i may be drawn iff bit i % 32 of word i / 32 is set; null: all
 };
-// ids[i]: the i-th row's, -1 where nothing can be drawn. The changes are written to the logits.
+// ids[i]: the i-th row's, -1 where nothing can be drawn, which `flag` is told of. The changes are written to the logits.
 struct DrawArgs {
   float* logits;  // [., columns], rows `stride` apart
   long long stride;
   const DrawRow* rows;
   const tile::LogitChange* changes;
   int* ids;
+  unsigned* flag;  // gets the bit; null: nobody is told
+  unsigned flag_bit;
   int columns;
 };
 inline constexpr int kDrawWarps = 16;  // of a CTA; those of a cluster share a row

@@ -47,7 +47,10 @@ class DrawOfRow {
     change();
     const tile::Greatest greatest = find_greatest();
     if (greatest.index < 0 || row_.rule.is_greedy()) {
-      if (row_rank() == 0 && ptx::thread_index() == 0) args_.ids[index_] = greatest.index;
+      if (row_rank() == 0 && ptx::thread_index() == 0) {
+        args_.ids[index_] = greatest.index;
+        if (greatest.index < 0 && args_.flag != nullptr) ptx::atomic_or(args_.flag, args_.flag_bit);
+      }
       return;
     }
     largest_ = greatest.value;
