@@ -9,7 +9,7 @@
 //
 // Readers throw Error(io_error) where a file cannot be read, Error(invalid_file) that names file and line where it is
 // malformed, and Error(unsupported) for what such a file may hold and Weft does not read. Writers put a whole file in
-// its place, or leave what was there.
+// its place, or leave what was there; into a device or a pipe they write.
 #pragma once
 
 #include <cstddef>

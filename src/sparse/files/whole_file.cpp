@@ -1,6 +1,7 @@
 #include "sparse/files/whole_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -40,6 +41,18 @@ bool write_all(int file, std::string_view content) {
   return true;
 }
 
+// A device or a pipe: a file in its place would end it.
+bool is_special(const std::string& path) {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode);
+}
+
+void write_into(const std::string& path, std::string_view content) {
+  Descriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  check(file.number() >= 0 && write_all(file.number(), content) && file.close_now(), ErrorCode::io_error,
+        "'{}': cannot be written: {}", path, std::strerror(errno));
+}
+
 }  // namespace
 
 std::string read_whole(const std::string& path) {
@@ -56,6 +69,7 @@ std::string read_whole(const std::string& path) {
 }
 
 void write_whole(const std::string& path, std::string_view content) {
+  if (is_special(path)) return write_into(path, content);
   static std::atomic<int> number{0};
   const std::string making = fmt::format("{}.{}.{}.making", path, getpid(), number++);
   Descriptor file(open(making.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
