@@ -1,4 +1,5 @@
 // Structures of sparse attention, of blocks.
+#include <algorithm>
 #include <bit>
 
 #include "base/check.h"
@@ -26,6 +27,7 @@ Structure square(int64_t num_blocks, const Holds& holds) {
 
 Structure band(int64_t num_blocks, int64_t reach) {
   check(reach >= 0, ErrorCode::invalid_argument, "reach: is {}; 0 and more are allowed", reach);
+  reach = std::min(reach, num_blocks);  // no sum below overflows
   return square(num_blocks, [&](int64_t i, const auto& add) {
     for (int64_t j = std::max<int64_t>(0, i - reach); j <= std::min(num_blocks - 1, i + reach); ++j) add(j);
   });
@@ -39,7 +41,7 @@ Structure butterfly(int64_t num_blocks, int64_t stride) {
     for (int64_t bit = stride; bit >= 1; bit /= 2)
       if ((i & bit) != 0) add(i - bit);
     add(i);
-    for (int64_t bit = 1; bit <= stride; bit *= 2)
+    for (int64_t bit = 1; bit <= stride && bit < num_blocks; bit *= 2)
       if ((i & bit) == 0 && i + bit < num_blocks) add(i + bit);
   });
 }
