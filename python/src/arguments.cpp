@@ -128,8 +128,8 @@ bool Arguments::are_longs(std::string_view name, const IntsLike& array) {
   return to_array(name, object, stream_).view.dtype() == DType::int64;
 }
 
-TensorView Arguments::of_program(std::string_view name, nb::handle array) {
-  arrays_.push_back(to_written_array(name, array, stream_));
+TensorView Arguments::of_program(std::string_view name, nb::handle array, bool written) {
+  arrays_.push_back(written ? to_written_array(name, array, stream_) : to_array(name, array, stream_));
   return arrays_.back().view;
 }
 

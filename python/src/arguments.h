@@ -51,8 +51,8 @@ class Arguments {
   // Whether `longs` takes it, and not `ints`.
   bool are_longs(std::string_view name, const IntsLike& array);
 
-  // A tensor that a program reads or writes, as it says; not read-only.
-  TensorView of_program(std::string_view name, nb::handle array);
+  // A tensor of a sparse program, which checks for itself what overlaps.
+  TensorView of_program(std::string_view name, nb::handle array, bool written);
 
   // Whether integers came from lists of Python's, and what else holds those of the call.
   bool made_copies() const { return !ints_.empty() || !longs_.empty() || !bytes_.empty(); }

@@ -1,7 +1,6 @@
-// weft.sparse: structures, programs and their operators (weft/sparse.h, weft/sparse_program.h).
+// weft.sparse: programs and their operators (weft/sparse.h, weft/sparse_program.h).
 #include "weft/sparse.h"
 
-#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 
@@ -9,177 +8,95 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "enums.h"
+#include "base/fields.h"
 #include "module.h"
 #include "objects.h"
 #include "sparse.h"
+#include "sparse/bind.h"
+#include "sparse/operator.h"
+#include "struct.h"
 #include "weft/sparse_program.h"
+
+namespace weft {
+
+template <>
+struct Fields<sparse::IterationSpec> {
+  using Spec = sparse::IterationSpec;
+  static constexpr auto list =
+      field_list(Field{"name", &Spec::name}, Field{"axes", &Spec::axes}, Field{"kinds", &Spec::kinds},
+                 Field{"iterators", &Spec::iterators}, Field{"where", &Spec::where}, Field{"init", &Spec::init},
+                 Field{"body", &Spec::body}, Field{"preprocess", &Spec::preprocess}, Field{"within", &Spec::within});
+};
+
+template <>
+struct Fields<sparse::FormatSpec> {
+  using Spec = sparse::FormatSpec;
+  static constexpr auto list =
+      field_list(Field{"name", &Spec::name}, Field{"old_axes", &Spec::old_axes}, Field{"params", &Spec::params},
+                 Field{"axes", &Spec::axes}, Field{"buffer_axes", &Spec::buffer_axes}, Field{"to", &Spec::to},
+                 Field{"from_", &Spec::from});
+};
+
+}  // namespace weft
 
 namespace weft::python {
 namespace {
 
 using namespace sparse;
 
-PyTensorView array_of(const std::vector<int64_t>& numbers) {
-  const std::array<int64_t, 1> shape{std::ssize(numbers)};
-  PyTensorView made{new_array(shape, DType::int64, Device::cpu()), nb::none()};
-  std::copy(numbers.begin(), numbers.end(), made.array.view.as<int64_t>());
-  return made;
-}
-
-// ---------------------------------------------------------------- structures
-
-Structure make_csr(int64_t num_rows, int64_t num_cols, const IntsLike& indptr, const IntsLike& indices) {
-  Arguments call;
-  const bool wide = call.are_longs("indptr", indptr);
-  check(wide == call.are_longs("indices", indices), ErrorCode::invalid_dtype,
-        "indptr and indices: one is int64 and the other int32; give both the same type");
-  if (wide) {
-    const std::span<const int64_t> rows = call.longs("indptr", indptr), cols = call.longs("indices", indices);
-    return call.run([&] { return csr(num_rows, num_cols, rows, cols); });
-  }
-  const std::span<const int32_t> rows = call.ints("indptr", indptr), cols = call.ints("indices", indices);
-  return call.run([&] { return csr(num_rows, num_cols, rows, cols); });
-}
-
-Coo make_coo(int64_t num_rows, int64_t num_cols, const IntsLike& rows, const IntsLike& cols) {
-  Arguments call;
-  const std::span<const int32_t> r = call.ints("rows", rows), c = call.ints("cols", cols);
-  return {num_rows, num_cols, {r.begin(), r.end()}, {c.begin(), c.end()}};
-}
-
-void define_structures(nb::module_& m) {
-  nb::class_<Structure>(m, "Structure",
-                        "Which coordinates a sparse tensor stores, without values: immutable, safe to use from any "
-                        "thread.")
-      .def_prop_ro("num_rows", &Structure::num_rows)
-      .def_prop_ro("num_cols", &Structure::num_cols)
-      .def_prop_ro("nnz", &Structure::nnz, "Positions of the last axis: padding counts.");
-  m.def("csr", &make_csr, nb::arg("num_rows"), nb::arg("num_cols"), nb::arg("indptr"), nb::arg("indices"),
-        "Compressed rows, from int32 or int64 arrays, which are checked and copied; values are given to each call. "
-        "Raises "
-        "Error(invalid_indptr | invalid_argument) naming the first wrong element.");
-  m.def(
-      "ell",
-      [](int64_t num_rows, int64_t num_cols, int64_t width, const IntsLike& indices) {
-        Arguments call;
-        return ell(num_rows, num_cols, width, call.ints("indices", indices));
-      },
-      nb::arg("num_rows"), nb::arg("num_cols"), nb::arg("width"), nb::arg("indices"),
-      "`width` places a row; a place that is not used holds num_cols, behind those that are.");
-  m.def(
-      "ragged",
-      [](int64_t num_rows, int64_t max_length, const IntsLike& indptr) {
-        Arguments call;
-        return ragged(num_rows, max_length, call.ints("indptr", indptr));
-      },
-      nb::arg("num_rows"), nb::arg("max_length"), nb::arg("indptr"));
-  nb::class_<Coo>(m, "Coo", "Elements of a matrix in any order, none twice.")
-      .def(
-          "__init__",
-          [](Coo* self, int64_t num_rows, int64_t num_cols, const IntsLike& rows, const IntsLike& cols) {
-            new (self) Coo(make_coo(num_rows, num_cols, rows, cols));
-          },
-          nb::arg("num_rows"), nb::arg("num_cols"), nb::arg("rows"), nb::arg("cols"), "int32 arrays, which are copied.")
-      .def_ro("num_rows", &Coo::num_rows)
-      .def_ro("num_cols", &Coo::num_cols)
-      .def_prop_ro("nnz", [](const Coo& self) { return self.rows.size(); });
-
-  const auto from_coo = [&](const char* name, Converted (*convert)(const Coo&), const char* doc) {
-    m.def(
-        name,
-        [convert](const Coo& coo) {
-          const WithoutGil free;
-          return convert(coo);
-        },
-        nb::arg("coo"), doc);
-  };
-  nb::class_<Converted>(m, "Converted", "A structure, and which element of the list stands at each of its positions.")
-      .def_ro("structure", &Converted::structure)
-      .def_prop_ro(
-          "order", [](const Converted& self) { return array_of(self.order); }, "int64 [nnz]; -1: none.");
-  from_coo("csr_from_coo", &csr_from_coo, "Compressed rows.");
-  from_coo("ell_from_coo", &ell_from_coo, "As wide as the longest row.");
-  from_coo("coo_from_coo", &coo_from_coo, "Elements, below each an axis of its row and one of its column.");
-  from_coo("csc_from_coo", &csc_from_coo, "Compressed columns: CSR of the transpose.");
-  from_coo("dcsr_from_coo", &dcsr_from_coo, "Rows that hold something, and columns.");
-  m.def("bsr_from_coo", &bsr_from_coo, nb::arg("coo"), nb::arg("block"), "Blocks that hold something.");
-  m.def("dbsr_from_coo", &dbsr_from_coo, nb::arg("coo"), nb::arg("block"), "Blocks of block rows that hold something.");
-  m.def("sr_bcrs_from_coo", &sr_bcrs_from_coo, nb::arg("coo"), nb::arg("t"), nb::arg("g"));
-  m.def("hyb_from_coo", &hyb_from_coo, nb::arg("coo"), nb::arg("c"), nb::arg("k"),
-        "hyb(c, k): of each column partition its k + 1 buckets, one after another.");
-  nb::class_<CooTensor>(m, "CooTensor", "Elements of a tensor of any rank.")
-      .def(
-          "__init__",
-          [](CooTensor* self, std::vector<int64_t> extents, const std::vector<IntsLike>& coordinates) {
-            Arguments call;
-            CooTensor made{std::move(extents), {}};
-            for (const IntsLike& axis : coordinates) {
-              const std::span<const int32_t> places = call.ints("coordinates", axis);
-              made.coordinates.emplace_back(places.begin(), places.end());
-            }
-            new (self) CooTensor(std::move(made));
-          },
-          nb::arg("extents"), nb::arg("coordinates"), "coordinates: an int32 array for each axis, which are copied.")
-      .def_ro("extents", &CooTensor::extents);
-  m.def("csf_from_coo", &csf_from_coo, nb::arg("coo"), "A sparse axis for each dimension.");
-  m.def("relations_from_coo", &relations_from_coo, nb::arg("coo"),
-        "Elements (relation, row, column): below each relation rows that hold something, and columns.");
-  m.def("relational_from_coo", &relational_from_coo, nb::arg("edges"), nb::arg("tile") = 64,
-        "Edges (relation, row, column) as rgms takes them: tiles of rows, below each its relations, rows and columns.");
-  nb::class_<Transposed>(m, "Transposed", "CSR of a transpose; order[p]: where the matrix holds what stands at p.")
-      .def_ro("structure", &Transposed::structure)
-      .def_ro("order", &Transposed::order);
-  m.def("transposed", &transposed, nb::arg("a"));
-  m.def("band", &band, nb::arg("num_blocks"), nb::arg("reach"), "Blocks within `reach` of the diagonal.");
-  m.def("butterfly", &butterfly, nb::arg("num_blocks"), nb::arg("stride"));
-}
-
-// ---------------------------------------------------------------- programs
-
 void define_programs(nb::module_& m) {
   nb::class_<Program>(m, "Program", "A program in the text form, with its schedule (docs/sparse.md).")
       .def(nb::init<std::string_view>(), nb::arg("text"),
            "Raises Error(invalid_argument) that names line and column of a mistake.")
       .def_prop_ro("text", &Program::text);
-  m.def("parse", &parse, nb::arg("text"));
-  nb::class_<IterationSpec>(m, "IterationSpec",
-                            "An iteration, as: iterate NAME(AXES) \"KINDS\" as (ITERATORS) where CONDITIONS.")
-      .def(
-          "__init__",
-          [](IterationSpec* self, std::string name, std::vector<std::string> axes, std::string kinds,
-             std::vector<std::string> iterators, std::vector<std::string> where, std::vector<std::string> init,
-             std::vector<std::string> body, bool preprocess, std::vector<IterationSpec> within) {
-            new (self) IterationSpec{std::move(name),      std::move(axes),  std::move(kinds),
-                                     std::move(iterators), std::move(where), std::move(init),
-                                     std::move(body),      preprocess,       std::move(within)};
-          },
-          nb::kw_only(), nb::arg("name"), nb::arg("axes"), nb::arg("kinds"), nb::arg("iterators"),
-          nb::arg("where") = nb::list(), nb::arg("init") = nb::list(), nb::arg("body") = nb::list(),
-          nb::arg("preprocess") = false, nb::arg("within") = nb::list(),
-          "kinds: an S (spatial) or R (reduction) for each axis. init and body: stores.");
+  m.def("parse", &parse, nb::arg("text"), "Program(text).");
+  bind_struct<IterationSpec>(
+      m, "IterationSpec",
+      "An iteration, as: iterate NAME(AXES) \"KINDS\" as (ITERATORS) where CONDITIONS. axes: 'I'; 'fuse(I, J)' is one "
+      "loop over both. kinds: an S (spatial) or R (reduction) for each axis. init: stores, once for each spatial "
+      "point; "
+      "body: stores. preprocess: it runs once for new values. within: iterations instead of a body, which run at each "
+      "point of this one, in order.");
+  bind_struct<FormatSpec>(
+      m, "FormatSpec",
+      "A format of one's own: how rows and columns of a matrix are stored. old_axes: what it calls rows and columns. "
+      "params: what the structure tells. axes: 'IO = dense_fixed((m + 1) // 2)', ... buffer_axes: of the values, in "
+      "order. to: 'IO = I // 2', ...; from_: 'I = IO * 2 + II', ..., its inverse.");
   using Builder = ProgramBuilder;
   const auto self = nb::rv_policy::none;
   nb::class_<Builder>(
       m, "ProgramBuilder",
-      "A program built call by call. Every call raises Error(invalid_argument) that names what breaks the "
-      "language's rules, and then changes nothing.")
-      .def(nb::init<const std::string&, const std::vector<std::string>&>(), nb::arg("name"), nb::arg("params"))
-      .def("dense_fixed", &Builder::dense_fixed, self, nb::arg("name"), nb::arg("length"))
+      "A program built call by call, in the order of its declarations: whatever the text form can say. Each call "
+      "returns "
+      "the builder; it raises Error(invalid_argument) that names what breaks the language's rules, and then changes "
+      "nothing. Not safe to use from two threads.")
+      .def(nb::init<const std::string&, const std::vector<std::string>&>(), nb::arg("name"), nb::arg("params"),
+           "params: integers of 0 and more, 'n', or real ones, 'alpha: real'.")
+      .def("dense_fixed", &Builder::dense_fixed, self, nb::arg("name"), nb::arg("length"),
+           "An axis of all coordinates below `length`, an integer expression of the parameters as '(m + 3) // 4'.")
       .def("dense_variable", &Builder::dense_variable, self, nb::arg("name"), nb::arg("parent"), nb::arg("length"),
-           nb::arg("nnz"), nb::arg("indptr"), nb::arg("index_type") = DType::int32)
+           nb::arg("nnz"), nb::arg("indptr"), nb::arg("index_type") = DType::int32,
+           "Below each position of `parent` the first coordinates, as many as the array named indptr says, `nnz` in "
+           "all. index_type: of the axis' arrays, int32 or int64.")
       .def("sparse_fixed", &Builder::sparse_fixed, self, nb::arg("name"), nb::arg("parent"), nb::arg("length"),
-           nb::arg("nnz_cols"), nb::arg("indices"), nb::arg("index_type") = DType::int32)
+           nb::arg("nnz_cols"), nb::arg("indices"), nb::arg("index_type") = DType::int32,
+           "Below each position of `parent` nnz_cols coordinates, which the array named `indices` holds.")
       .def("sparse_variable", &Builder::sparse_variable, self, nb::arg("name"), nb::arg("parent"), nb::arg("length"),
-           nb::arg("nnz"), nb::arg("indptr"), nb::arg("indices"), nb::arg("index_type") = DType::int32)
-      .def("buffer", &Builder::buffer, self, nb::arg("name"), nb::arg("axes"), nb::arg("dtype") = DType::fp32)
-      .def("temporary", &Builder::temporary, self, nb::arg("name"), nb::arg("axes"), nb::arg("dtype") = DType::fp32)
-      .def("apart", &Builder::apart, self, nb::arg("axes"))
-      .def("iterate", &Builder::iterate, self, nb::arg("iteration"))
-      .def("schedule", &Builder::schedule, self, nb::arg("line"))
-      .def_prop_ro("text", &Builder::text)
-      .def("build", &Builder::build);
+           nb::arg("nnz"), nb::arg("indptr"), nb::arg("indices"), nb::arg("index_type") = DType::int32,
+           "Below each position of `parent` as many coordinates as indptr says, `nnz` in all, which `indices` holds.")
+      .def("buffer", &Builder::buffer, self, nb::arg("name"), nb::arg("axes"), nb::arg("dtype") = DType::fp32,
+           "Values on axes: fp32, fp16, bf16, fp64, int32 or int64.")
+      .def("temporary", &Builder::temporary, self, nb::arg("name"), nb::arg("axes"), nb::arg("dtype") = DType::fp32,
+           "A buffer of the program's own: nobody gives it.")
+      .def("apart", &Builder::apart, self, nb::arg("axes"), "No coordinate is stored on two of these sparse axes.")
+      .def("iterate", &Builder::iterate, self, nb::arg("iteration"), "What is computed, after all axes and buffers.")
+      .def("format", &Builder::format, self, nb::arg("format"),
+           "A format of one's own, after all iterations; schedule('decompose_format(iteration, A, NAME())') stores A "
+           "so.")
+      .def("schedule", &Builder::schedule, self, nb::arg("line"),
+           "A line, as 'ko, ki = split(csrmm.k, 16)'. Whether it is legal is known when the program is compiled.")
+      .def_prop_ro("text", &Builder::text, "In the text form.")
+      .def("build", &Builder::build, "Raises Error(invalid_argument) where nothing is computed yet.");
   nb::class_<Operator>(m, "Operator", "A compiled program. Thread-safe.")
       .def(
           "run",
@@ -192,15 +109,25 @@ void define_programs(nb::module_& m) {
                                .scalars = scalars,
                                .reals = reals,
                                .values_unchanged = values_unchanged};
-            // Which are written the program says; its own check refuses outputs that overlap with others.
-            for (const auto& [name, array] : buffers.list) given.buffers[name] = call.of_program(name, array.object);
+            // The program's own check refuses outputs that overlap with others.
+            for (const auto& [name, array] : buffers.list)
+              given.buffers[name] = call.of_program(name, array.object, writes(op.impl().made.stage1, name));
             call.run([&] { op.run(given, call.stream()); });
           },
           nb::arg("structures"), nb::arg("buffers"), nb::arg("scalars") = nb::dict(), nb::arg("reals") = nb::dict(),
           nb::kw_only(), nb::arg("values_unchanged") = false, nb::arg("stream") = nb::none(),
-          "structures: by the axis that they end in. buffers: contiguous arrays by name, none of them read-only; those "
-          "that the program stores into are written. scalars, reals: parameters that no structure and no shape tells.")
-      .def("text", &Operator::text, nb::arg("stage"), "'stage1', 'stage2', 'stage3', 'code' or 'cuda'.")
+          "structures: by the axis that they end in. buffers: contiguous arrays by name, on the operator's device; "
+          "those "
+          "that the program stores into are written. scalars, reals: parameters that no structure and no shape tells. "
+          "values_unchanged: those of decomposed buffers are the ones of the last run, and are not copied again. "
+          "Raises "
+          "Error(invalid_argument | invalid_dtype | invalid_shape | invalid_stride | invalid_device) before anything "
+          "is "
+          "computed, and Error(invalid_argument) after all is computed for a program that wrote where nothing is "
+          "stored, "
+          "or divided an integer by 0; on a card stream.synchronize() raises that.")
+      .def("text", &Operator::text, nb::arg("stage"),
+           "'stage1', 'stage2', 'stage3', 'code' or 'cuda'. Raises Error(invalid_argument).")
       .def_prop_ro(
           "passes",
           [](const Operator& op) {
@@ -222,14 +149,20 @@ void define_programs(nb::module_& m) {
       nb::arg("program"), nb::arg("schedule") = nb::none(), nb::arg("device") = "cpu", nb::kw_only(),
       nb::arg("set") = nb::dict(), nb::arg("set_reals") = nb::dict(), nb::arg("stop_after") = "",
       nb::arg("skip") = nb::list(), nb::arg("prove_bounds") = false,
-      "With the program's own schedule, or with the lines of another one. `set`: parameters that are fixed.");
+      "With the program's own schedule, or with the lines of another one. set, set_reals: parameters that are fixed, "
+      "which makes faster code. stop_after: a pass; then only what was made so far can be shown. skip: passes that "
+      "only "
+      "make code faster or explain it. prove_bounds: refuse a program with an access that is not proven to lie inside. "
+      "Raises Error(invalid_argument) naming the line of a schedule that is not legal, Error(unsupported) for what has "
+      "no meaning on a card, and what the compiler of the code raises.");
 }
 
 }  // namespace
 
 void define_sparse(nb::module_& m) {
   nb::module_ all = m.def_submodule("sparse", "Sparse tensor programs and ready operators.");
-  define_structures(all);
+  define_sparse_structures(all);
+  define_sparse_files(all);
   define_programs(all);
   define_sparse_operators(all);
 }

@@ -19,6 +19,12 @@ using namespace sparse;
 using OptionalStream = std::optional<PyStream>;
 using OptionalArray = std::optional<ArrayLike>;
 
+constexpr const char* kTensors =
+    " All arrays are contiguous and of fp32, or all of bf16 with sums in fp32; the call runs where they lie, on the "
+    "CPU "
+    "or a card, there on `stream`. What is written shares memory with nothing else. Raises Error(invalid_shape | "
+    "invalid_dtype | invalid_stride | invalid_device | invalid_argument | unsupported).";
+
 // `out`, or an array like `like` of this shape.
 nb::any output(const OptionalArray& out, const ArrayLike& like, const TensorView& form,
                std::initializer_list<int64_t> shape) {
@@ -48,24 +54,30 @@ void define_products(nb::module_& m) {
       },
       nb::arg("a"), nb::arg("values"), nb::arg("b"), nb::arg("out") = nb::none(), nb::kw_only(),
       nb::arg("format") = "auto", nb::arg("values_unchanged") = false, nb::arg("stream") = nb::none(),
-      "out = a b: a [m, n] of that structure with values [nnz], b [n, feat], out [m, feat], all fp32 or all bf16. "
-      "`format`: 'csr', or formats that a is decomposed to, as 'hyb(1, 5)'; values_unchanged: they are those of the "
-      "last call in this format. Returns out.");
+      (std::string("out = a b: a [m, n] of that structure with values [nnz], b [n, feat]. Returns out [m, feat]. "
+                   "`format`: 'csr', or formats that a is decomposed to, as 'hyb(1, 5)' or 'bsr(4), coo()'; 'auto': "
+                   "what tune_spmm has found, else what row lengths promise. values_unchanged: they are those of the "
+                   "last call in this format, and are not copied into it again.") +
+       kTensors)
+          .c_str());
   m.def(
       "sddmm",
       [](const Structure& a, const ArrayLike& values, const ArrayLike& x, const ArrayLike& y, const OptionalArray& out,
-         const std::string& format, const OptionalStream& stream) {
+         const std::string& format, bool values_unchanged, const OptionalStream& stream) {
         Arguments call(stream_of(stream));
         const TensorView of_a = call.read("values", values), rows = call.read("x", x), cols = call.read("y", y);
         const nb::any made = output(out, values, of_a, {a.nnz()});
         const TensorView to = call.write("out", made);
         call.check_apart();
-        call.run([&] { sddmm(a, of_a, rows, cols, to, {format, false}, call.stream()); });
+        call.run([&] { sddmm(a, of_a, rows, cols, to, {format, values_unchanged}, call.stream()); });
         return made;
       },
       nb::arg("a"), nb::arg("values"), nb::arg("x"), nb::arg("y"), nb::arg("out") = nb::none(), nb::kw_only(),
-      nb::arg("format") = "auto", nb::arg("stream") = nb::none(),
-      "out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j): x [m, feat], y [n, feat]. Returns out [nnz].");
+      nb::arg("format") = "auto", nb::arg("values_unchanged") = false, nb::arg("stream") = nb::none(),
+      (std::string("out[p] = values[p] * dot(x[i], y[j]) for every stored (i, j): values [nnz], x [m, feat], y [n, "
+                   "feat]. Returns out [nnz]. `format`, values_unchanged: as spmm's.") +
+       kTensors)
+          .c_str());
   m.def(
       "graph_attention",
       [](const Structure& graph, const ArrayLike& q, const ArrayLike& k, const ArrayLike& v, float scale,
@@ -81,7 +93,10 @@ void define_products(nb::module_& m) {
       },
       nb::arg("graph"), nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("scale") = 1.f, nb::arg("out") = nb::none(),
       nb::kw_only(), nb::arg("stream") = nb::none(),
-      "out[i] = sum over stored (i, j) of softmax(scale * dot(q[i], k[j])) v[j]; 0 where a row stores nothing.");
+      (std::string("out[i] = sum over stored (i, j) of softmax(scale * dot(q[i], k[j])) v[j]; 0 where a row stores "
+                   "nothing. q [m, feat], k [n, feat], v [n, feat_v]. Returns out [m, feat_v].") +
+       kTensors)
+          .c_str());
   m.def(
       "fused_mm",
       [](const Structure& graph, const ArrayLike& x, const ArrayLike& y, const OptionalArray& out,
@@ -96,7 +111,11 @@ void define_products(nb::module_& m) {
         return made;
       },
       nb::arg("graph"), nb::arg("x"), nb::arg("y"), nb::arg("out") = nb::none(), nb::kw_only(),
-      nb::arg("stream") = nb::none(), "out[i] = sum over stored (i, j) of sigmoid(dot(x[i], y[j])) y[j] (FusedMM).");
+      nb::arg("stream") = nb::none(),
+      (std::string("out[i] = sum over stored (i, j) of sigmoid(dot(x[i], y[j])) y[j] (FusedMM); no score is stored. "
+                   "x [m, feat], y [n, feat]. Returns out [m, feat].") +
+       kTensors)
+          .c_str());
 }
 
 // Products of blocks, each with a shape of its own for values, operands and results: all are given.
@@ -111,21 +130,35 @@ void define_blocks(nb::module_& m) {
           const TensorView of_x = call.read(first, x), of_y = call.read(second, y), to = call.write("out", out.object);
           call.check_apart();
           call.run([&] { product(a, of_x, of_y, to, call.stream()); });
+          return nb::borrow<nb::any>(out.object);
         },
         nb::arg("a"), nb::arg(first), nb::arg(second), nb::arg("out"), nb::kw_only(), nb::arg("stream") = nb::none(),
-        doc);
+        (std::string(doc) + " Writes and returns out." + kTensors).c_str());
   };
   define("batched_spmm", "values", "b",
-         "One structure for all heads: values [heads, nnz], b [heads, n, feat], out [heads, m, feat].", &batched_spmm);
-  define("batched_sddmm", "x", "y", "x [heads, m, feat], y [heads, n, feat], out [heads, nnz].", &batched_sddmm);
-  define(
-      "block_spmm", "values", "b",
-      "The same in blocks: a is CSR of block rows and columns, values [heads, nnzb, block, block]; without heads, one "
-      "rank less everywhere.",
-      &block_spmm);
-  define("block_sddmm", "x", "y", "Blocks of x y^T: out [heads, nnzb, block, block].", &block_sddmm);
-  define("dbsr_spmm", "values", "b", "Of dbsr_from_coo's structure: values [nnzb, block, block].", &dbsr_spmm);
-  define("sr_bcrs_spmm", "values", "b", "Of sr_bcrs_from_coo's structure: values [groups, g, t].", &sr_bcrs_spmm);
+         "out = a b, one structure for all heads: values [heads, nnz], b [heads, n, feat], out [heads, m, feat].",
+         &batched_spmm);
+  define("batched_sddmm", "x", "y",
+         "Dot products of rows of x and y for every stored (i, j), one structure for all heads: x [heads, m, feat], y "
+         "[heads, n, feat], out [heads, nnz].",
+         &batched_sddmm);
+  define("block_spmm", "values", "b",
+         "out = a b in blocks: a is CSR of block rows and columns (bsr_from_coo, matrix, band, butterfly), values "
+         "[heads, nnzb, block, block], b [heads, n, feat], out [heads, m, feat]; m and n are whole blocks. Without "
+         "heads, one rank less everywhere.",
+         &block_spmm);
+  define("block_sddmm", "x", "y",
+         "The stored blocks of x y^T: x [heads, m, feat], y [heads, n, feat], out [heads, nnzb, block, block]. Without "
+         "heads, one rank less everywhere.",
+         &block_sddmm);
+  define("dbsr_spmm", "values", "b",
+         "out = a b of the structure that dbsr_from_coo makes: values [nnzb, block, block], b [n, feat], out of whole "
+         "block rows.",
+         &dbsr_spmm);
+  define("sr_bcrs_spmm", "values", "b",
+         "out = a b of the structure that sr_bcrs_from_coo makes: values [groups, g, t], b [n, feat], out of whole "
+         "strips.",
+         &sr_bcrs_spmm);
 }
 
 void define_relations(nb::module_& m) {
@@ -138,14 +171,22 @@ void define_relations(nb::module_& m) {
                          to = call.write("out", out.object);
         call.check_apart();
         call.run([&] { rgms(edges, weights, of_x, of_w, to, call.stream()); });
+        return nb::borrow<nb::any>(out.object);
       },
       nb::arg("edges"), nb::arg("values").none(), nb::arg("x"), nb::arg("w"), nb::arg("out"), nb::kw_only(),
       nb::arg("stream") = nb::none(),
-      "out[i] = sum over edges (r, i, j) of values * x[j] w[r]: x [n, feat_in], w [relations, feat_in, feat_out], out "
-      "[m, feat_out], values [nnz] in the structure's order, or None, which are ones.");
-  nb::class_<KernelMap>(m, "KernelMap", "Which inputs a convolution over voxels meets.")
-      .def_ro("outputs", &KernelMap::outputs)
-      .def_ro("structure", &KernelMap::structure);
+      (std::string(
+           "out[i] = sum over edges (r, i, j) of values * x[j] w[r], edges as relational_from_coo makes them: x "
+           "[n, feat_in], w [relations, feat_in, feat_out], out [m, feat_out], values [nnz] in the structure's "
+           "order, or None, which are ones. Writes and returns out.") +
+       kTensors)
+          .c_str());
+  nb::class_<KernelMap>(m, "KernelMap",
+                        "Which inputs a convolution over voxels meets: an output at u the input at u * stride + offset "
+                        "- (kernel - 1) / 2, offsets counted with the last dimension innermost.")
+      .def_ro("outputs", &KernelMap::outputs, "Places of outputs.")
+      .def_ro("edges", &KernelMap::edges, "(offset, output, input) of each pair.")
+      .def_ro("structure", &KernelMap::structure, "Of the edges, as rgms takes it.");
   m.def(
       "kernel_map",
       [](const std::vector<std::array<int32_t, 3>>& coordinates, std::array<int32_t, 3> kernel,
@@ -155,7 +196,9 @@ void define_relations(nb::module_& m) {
       },
       nb::arg("coordinates"), nb::arg("kernel") = std::array<int32_t, 3>{3, 3, 3},
       nb::arg("stride") = std::array<int32_t, 3>{1, 1, 1},
-      "Raises Error(invalid_argument) for a voxel that stands twice, or a kernel or stride beyond 1 to 15.");
+      "Of voxels at these coordinates. With stride 1 outputs are the inputs; else the inputs' places divided by the "
+      "stride, each once, sorted. Raises Error(invalid_argument) for a voxel that stands twice, or a kernel or stride "
+      "beyond 1 to 15.");
   m.def(
       "sparse_convolution",
       [](const KernelMap& map, const ArrayLike& x, const ArrayLike& w, const ArrayLike& out,
@@ -164,34 +207,79 @@ void define_relations(nb::module_& m) {
         const TensorView of_x = call.read("x", x), of_w = call.read("w", w), to = call.write("out", out.object);
         call.check_apart();
         call.run([&] { sparse_convolution(map, of_x, of_w, to, call.stream()); });
+        return nb::borrow<nb::any>(out.object);
       },
       nb::arg("map"), nb::arg("x"), nb::arg("w"), nb::arg("out"), nb::kw_only(), nb::arg("stream") = nb::none(),
-      "x [inputs, feat_in], w [offsets, feat_in, feat_out], out [outputs, feat_out].");
+      (std::string("x [inputs, feat_in], w [offsets, feat_in, feat_out], out [outputs, feat_out]. Writes and returns "
+                   "out.") +
+       kTensors)
+          .c_str());
+}
+
+// The parameters that every search has, behind its own.
+template <class Function, class... Names>
+void define_search(nb::module_& m, const char* name, Function search, const std::string& doc, const Names&... names) {
+  m.def(
+      name, search, names..., nb::kw_only(), nb::arg("seconds") = 45.0, nb::arg("values_unchanged") = false,
+      nb::arg("stream") = nb::none(),
+      (doc +
+       " Measures for so many seconds, with ones for tensors: calls over the structure take the fastest from then on, "
+       "in later processes, too; what is left, another call goes on with. values_unchanged: for calls with that "
+       "promise. Raises Error(invalid_argument | invalid_device | unsupported).")
+          .c_str());
 }
 
 void define_tuning(nb::module_& m) {
-  nb::class_<Tuned>(m, "Tuned", "What a search has found, and what `auto` takes without one.")
-      .def_ro("choice", &Tuned::choice)
-      .def_ro("likely_choice", &Tuned::likely_choice)
-      .def_ro("seconds", &Tuned::seconds, "Of a call.")
-      .def_ro("likely_seconds", &Tuned::likely_seconds)
-      .def_ro("num_tried", &Tuned::num_tried)
-      .def_ro("num_left", &Tuned::num_left);
+  nb::class_<Tuned>(m, "Tuned", "What a search has found.")
+      .def_ro("choice", &Tuned::choice, "The fastest.")
+      .def_ro("likely_choice", &Tuned::likely_choice, "What runs without a search.")
+      .def_ro("seconds", &Tuned::seconds, "Of a call of the fastest.")
+      .def_ro("likely_seconds", &Tuned::likely_seconds, "Of a call without a search.")
+      .def_ro("num_tried", &Tuned::num_tried, "By this search.")
+      .def_ro("num_left", &Tuned::num_left, "Of all candidates.");
+  nb::class_<TunedRgms, Tuned>(m, "TunedRgms", "What a search over a list of edges has found.")
+      .def_ro("tile", &TunedRgms::tile,
+              "relational_from_coo(edges, tile) makes the structure that the fastest calls take.");
   using Tune = Tuned (*)(const Structure&, int64_t, const TuneOptions&, Stream);
-  const auto define = [&](const char* name, Tune tune) {
-    m.def(
-        name,
+  const auto formats = [](Tune tune) {
+    return
         [tune](const Structure& a, int64_t feat, double seconds, bool values_unchanged, const OptionalStream& stream) {
           const WithoutGil free;
           return tune(a, feat, {seconds, values_unchanged}, stream_of(stream));
-        },
-        nb::arg("a"), nb::arg("feat"), nb::kw_only(), nb::arg("seconds") = 45.0, nb::arg("values_unchanged") = false,
-        nb::arg("stream") = nb::none(),
-        "Searches formats and schedules in fp32 over rows of `feat` features, for so many seconds: calls over the "
-        "structure take the fastest from then on, in later processes, too. What is left, another call goes on with.");
+        };
   };
-  define("tune_spmm", &tune_spmm);
-  define("tune_sddmm", &tune_sddmm);
+  const nb::arg a("a"), feat("feat"), feat_in("feat_in"), feat_out("feat_out");
+  define_search(m, "tune_spmm", formats(&tune_spmm),
+                "Searches formats and schedules of spmm in fp32 over rows of `feat` features.", a, feat);
+  define_search(m, "tune_sddmm", formats(&tune_sddmm),
+                "Searches formats and schedules of sddmm in fp32 over rows of `feat` features.", a, feat);
+  define_search(
+      m, "tune_block_spmm",
+      [](const Structure& blocks, int64_t heads, int64_t block, int64_t features, DType dtype, double seconds,
+         bool values_unchanged, const OptionalStream& stream) {
+        const WithoutGil free;
+        return tune_block_spmm(blocks, heads, block, features, dtype, {seconds, values_unchanged}, stream_of(stream));
+      },
+      "Searches schedules of block_spmm: rows in registers, dot products or widening. Without heads: 1 of them.",
+      nb::arg("blocks"), nb::arg("heads"), nb::arg("block"), feat, nb::arg("dtype"));
+  define_search(
+      m, "tune_rgms",
+      [](const Structure& edges, int64_t from, int64_t to, double seconds, bool values_unchanged,
+         const OptionalStream& stream) {
+        const WithoutGil free;
+        return tune_rgms(edges, from, to, {seconds, values_unchanged}, stream_of(stream));
+      },
+      "Searches schedules of rgms in fp32 without values, over a structure that relational_from_coo has made.",
+      nb::arg("edges"), feat_in, feat_out);
+  define_search(
+      m, "tune_rgms",
+      [](const CooTensor& edges, int64_t from, int64_t to, double seconds, bool values_unchanged,
+         const OptionalStream& stream) {
+        const WithoutGil free;
+        return tune_rgms(edges, from, to, {seconds, values_unchanged}, stream_of(stream));
+      },
+      "Of a list of edges (relation, row, column): also how many rows stand in a tile, 16 to 256.", nb::arg("edges"),
+      feat_in, feat_out);
 }
 
 void define_gradients(nb::module_& m) {
@@ -209,7 +297,9 @@ void define_gradients(nb::module_& m) {
       },
       nb::arg("a"), nb::arg("a_transposed"), nb::arg("values"), nb::arg("b"), nb::arg("d_c"),
       nb::arg("d_values") = nb::none(), nb::arg("d_b") = nb::none(), nb::kw_only(), nb::arg("stream") = nb::none(),
-      "Of c = a b in fp32, from d_c: writes those gradients that are given.");
+      "Gradients of c = a b in fp32, from d_c [m, feat]: writes those that are given, d_values [nnz] and d_b [n, "
+      "feat]. "
+      "a_transposed: transposed(a). Raises as spmm.");
   m.def(
       "sddmm_backward",
       [](const Structure& a, const Transposed& a_transposed, const ArrayLike& values, const ArrayLike& x,
@@ -227,7 +317,9 @@ void define_gradients(nb::module_& m) {
       },
       nb::arg("a"), nb::arg("a_transposed"), nb::arg("values"), nb::arg("x"), nb::arg("y"), nb::arg("d_out"),
       nb::arg("d_values") = nb::none(), nb::arg("d_x") = nb::none(), nb::arg("d_y") = nb::none(), nb::kw_only(),
-      nb::arg("stream") = nb::none(), "Of sddmm's out in fp32, from d_out [nnz]: writes those that are given.");
+      nb::arg("stream") = nb::none(),
+      "Gradients of sddmm's out in fp32, from d_out [nnz]: writes those that are given, d_values [nnz], d_x [m, feat] "
+      "and d_y [n, feat]. a_transposed: transposed(a). Raises as sddmm.");
 }
 
 }  // namespace

@@ -231,7 +231,7 @@ class Matrix(_Handle):
 
 @torch.library.custom_op("weft::spmm", mutates_args=())
 def spmm(handle: int, values: Tensor, b: Tensor) -> Tensor:
-    made: Tensor = _weft.sparse.spmm(_held(handle, Matrix).structure, values.detach(), b.detach())
+    made: Tensor = _weft.sparse.spmm(_held(handle, Matrix).structure, values.detach(), b.detach(), stream=_stream(b))
     return made
 
 
@@ -245,7 +245,7 @@ def spmm_backward(handle: int, values: Tensor, b: Tensor, d_c: Tensor) -> tuple[
     held = _held(handle, Matrix)
     d_values, d_b = values.new_empty(values.shape), b.new_empty(b.shape)
     _weft.sparse.spmm_backward(held.structure, held.transposed, values.detach(), b.detach(),
-                               d_c.detach().contiguous(), d_values, d_b)
+                               d_c.detach().contiguous(), d_values, d_b, stream=_stream(b))
     return d_values, d_b
 
 
@@ -265,7 +265,8 @@ spmm.register_autograd(lambda ctx, d_c: (None, *spmm_backward(ctx.handle, *ctx.s
 
 @torch.library.custom_op("weft::sddmm", mutates_args=())
 def sddmm(handle: int, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    made: Tensor = _weft.sparse.sddmm(_held(handle, Matrix).structure, values.detach(), x.detach(), y.detach())
+    made: Tensor = _weft.sparse.sddmm(_held(handle, Matrix).structure, values.detach(), x.detach(), y.detach(),
+                                      stream=_stream(x))
     return made
 
 
@@ -280,7 +281,7 @@ def sddmm_backward(handle: int, values: Tensor, x: Tensor, y: Tensor,
     held = _held(handle, Matrix)
     d_values, d_x, d_y = values.new_empty(values.shape), x.new_empty(x.shape), y.new_empty(y.shape)
     _weft.sparse.sddmm_backward(held.structure, held.transposed, values.detach(), x.detach(), y.detach(),
-                                d_out.detach().contiguous(), d_values, d_x, d_y)
+                                d_out.detach().contiguous(), d_values, d_x, d_y, stream=_stream(x))
     return d_values, d_x, d_y
 
 

@@ -342,12 +342,15 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
     check(tensor.is_contiguous(), ErrorCode::invalid_stride, "{}: is not contiguous", given);
     check(tensor.size() == count, ErrorCode::invalid_shape, "{}: {} has {} values; the program has {} there", given,
           tensor, tensor.size(), count);
-    bool written = false;
-    for (const Iteration& it : program.iterations)
-      written |= stores_to(it.body, buffer.name) || stores_to(it.init, buffer.name);
-    bound.given.push_back({buffer.name, bytes, written});
+    bound.given.push_back({buffer.name, bytes, writes(program, buffer.name)});
   }
   rebind_buffers(buffers, bound);
+}
+
+bool writes(const Stage1& program, const std::string& buffer) {
+  return std::ranges::any_of(program.iterations, [&](const Iteration& it) {
+    return stores_to(it.body, buffer) || stores_to(it.init, buffer);
+  });
 }
 
 void rebind_buffers(const std::map<std::string, TensorView>& buffers, Bound& bound) {

@@ -59,6 +59,8 @@ struct OwnBuffers {
 // Tensors of the caller, which lie on that device; memory for its own.
 void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>& buffers, const OwnBuffers& own,
                   Bound& bound, const ArgumentNames& names = ArgumentNames::of_library());
+// Whether it stores into the buffer, which the caller then gives to be written.
+bool writes(const Stage1& program, const std::string& buffer);
 // Other tensors of the same names, types and shapes instead.
 void rebind_buffers(const std::map<std::string, TensorView>& buffers, Bound& bound);
 // Arrays of rows, which follow from others; of axes that a schedule gave them.

@@ -1,4 +1,5 @@
 """Errors, threads, forks and exits; and random bad calls, each of which ends in an exception."""
+import io
 import os
 import pickle
 import random
@@ -94,10 +95,12 @@ class Processes(TestCase):
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
     def test_memory_stays_flat(self):
-        """Plans, runs, views, merges, and refused calls, by two threads: REPEATS of them in all."""
+        """Plans, runs, views, merges, sparse products, and refused calls, by two threads: REPEATS of them in all."""
         ended = run(self.WORK + f"""
     repeats = {REPEATS}
     state = np.ones((2, 4, 2, 32), np.float32), np.zeros((2, 4, 2), np.float32)
+    elements = weft.sparse.Coo(2, 3, [1, 0], [0, 2])
+    values, b = np.ones(2, np.float32), np.ones((3, 4), np.float32)
     def refused():
         try:
             kernel.run(plan, batch.q[:1], (batch.k_pages, batch.v_pages))
@@ -105,7 +108,8 @@ class Processes(TestCase):
             return str(error)
         raise AssertionError("not refused")
     calls = (work, refused, lambda: kernel.plan(batch.plan_input()), lambda: weft.merge_states(*state),
-             lambda: np.from_dlpack(weft.TensorView(batch.q)))
+             lambda: np.from_dlpack(weft.TensorView(batch.q)), lambda: weft.sparse.csr_from_coo(elements).order.numpy(),
+             lambda: weft.sparse.spmm(weft.sparse.csr(2, 3, [0, 1, 2], [0, 2]), values, b))
     """ + """
     def resident():
         with open("/proc/self/statm") as file:
@@ -119,11 +123,11 @@ class Processes(TestCase):
             thread.start()
         for thread in threads:
             thread.join()
-    owned = [sys.getrefcount(x) for x in (batch.q, batch.k_pages, *state)]
+    owned = [sys.getrefcount(x) for x in (batch.q, batch.k_pages, *state, values, b)]
     on_threads(2000)
     before = resident()
     on_threads(repeats)
-    assert owned == [sys.getrefcount(x) for x in (batch.q, batch.k_pages, *state)], owned
+    assert owned == [sys.getrefcount(x) for x in (batch.q, batch.k_pages, *state, values, b)], owned
     assert resident() - before < 4 << 20, resident() - before
     """)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
@@ -199,7 +203,9 @@ class BadCalls(TestCase):
             weft.KvScales.token, weft.Layout.hnd, weft.variants.alibi(), weft.Device("cuda:3"), weft.KvCache(x),
             weft.PageTableView(0, -1, [], [], []), weft.PageTableView(4, 2, [0, 1], [7], [9]), weft.PlanBounds(),
             weft.Workspace("cpu", 64), weft.Generator(1), weft.Level(), weft.RopeParams(theta=float("nan")),
-            self.batch.plan_input()])
+            self.batch.plan_input(), self.structure, weft.sparse.Coo(2, 3, [0], [9]), weft.sparse.CooTensor([2], []),
+            [weft.sparse.StoredAxis(length=2**40)], weft.sparse.AxisKind.dense_variable, {"Y": x, "J": x},
+            {"J": self.structure}, {"n": 2**62}, [[0, 1, 2]], "program"])
 
     def calls(self):
         batch = self.batch
@@ -242,9 +248,52 @@ class BadCalls(TestCase):
         yield weft.TensorView, dict(array=batch.q, dtype=None)
         yield weft.empty, dict(shape=[2, 3], dtype=weft.DType.fp32, device="cpu")
         yield weft.sparse.csr, dict(num_rows=2, num_cols=3, indptr=[0, 1, 2], indices=[0, 2])
-        yield weft.sparse.spmm, dict(a=self.structure, values=np.ones(2, np.float32), b=np.ones((3, 4), np.float32),
-                                     out=None, format="csr")
+        yield from self.sparse_calls()
         yield weft.levels_from_page_tables, dict(kernel=self.kernel, input=batch.plan_input())
+
+    def sparse_calls(self):
+        sparse, ones = weft.sparse, lambda *shape: np.ones(shape, np.float32)
+        coo = sparse.Coo(2, 3, [0, 1], [0, 2])
+        edges = sparse.CooTensor([2, 2, 3], [[0, 1], [0, 1], [0, 2]])
+        yield sparse.spmm, dict(a=self.structure, values=ones(2), b=ones(3, 4), out=None, format="csr")
+        yield sparse.sddmm, dict(a=self.structure, values=ones(2), x=ones(2, 4), y=ones(3, 4), out=None,
+                                 values_unchanged=False)
+        yield sparse.graph_attention, dict(graph=self.structure, q=ones(2, 4), k=ones(3, 4), v=ones(3, 4), scale=1.0)
+        yield sparse.block_spmm, dict(a=self.structure, values=ones(2, 4, 4), b=ones(12, 4), out=ones(8, 4))
+        yield sparse.spmm_backward, dict(a=self.structure, a_transposed=sparse.transposed(self.structure),
+                                         values=ones(2), b=ones(3, 4), d_c=ones(2, 4), d_values=ones(2), d_b=None)
+        yield sparse.rgms, dict(edges=sparse.relational_from_coo(edges).structure, values=None, x=ones(3, 4),
+                                w=ones(2, 4, 4), out=ones(2, 4))
+        yield sparse.structure_of, dict(axes=[sparse.StoredAxis(length=2)])
+        yield sparse.StoredAxis, dict(kind=sparse.AxisKind.sparse_variable, length=3, indptr=[0, 1, 2], indices=[0, 2])
+        yield sparse.ell, dict(num_rows=2, num_cols=3, width=1, indices=[0, 2])
+        yield sparse.Coo, dict(num_rows=2, num_cols=3, rows=[0, 1], cols=[0, 2])
+        yield sparse.CooTensor, dict(extents=[2, 3], coordinates=[[0, 1], [0, 2]])
+        yield sparse.bsr_from_coo, dict(coo=coo, block=2)
+        yield sparse.sr_bcrs_from_coo, dict(coo=coo, t=2, g=2)
+        yield sparse.hyb_from_coo, dict(coo=coo, c=1, k=1)
+        yield sparse.relational_from_coo, dict(edges=edges, tile=16)
+        yield sparse.summed, dict(merged=sparse.merged(coo), values=ones(2))
+        yield sparse.band, dict(num_blocks=4, reach=1)
+        yield sparse.butterfly, dict(num_blocks=4, stride=2)
+        yield sparse.kernel_map, dict(coordinates=[[0, 0, 0], [0, 0, 1]], kernel=[3, 3, 3], stride=[1, 1, 1])
+        yield sparse.values_at, dict(values=np.ones(2), order=[1, 0, -1], dtype=weft.DType.fp32)
+        yield sparse.converted, dict(array=ones(2), dtype=weft.DType.bf16)
+        yield sparse.parse_matrix, dict(name="a.smtx", text="2, 3, 2\n0 1 2\n0 2\n")
+        saved = io.BytesIO()
+        np.save(saved, ones(2, 3))
+        yield sparse.parse_npy, dict(name="x.npy", bytes=saved.getvalue())
+        yield sparse.IterationSpec, dict(name="rows", axes=["I"], kinds="S", iterators=["i"], body=["Y[i] = 0.0"])
+        yield sparse.ProgramBuilder, dict(name="ones", params=["n", "alpha: real"])
+        program = sparse.parse("""program ones(n):
+  I = dense_fixed(n)
+  Y = buffer(I): fp32
+  iterate y(I) "S" as (i):
+    Y[i] = 1.0
+""")
+        yield sparse.compile, dict(program=program, schedule="lower()", device="cpu", set={"n": 4},
+                                   stop_after="lower buffers")
+        yield sparse.compile(program).run, dict(structures={}, buffers={"Y": ones(4)}, scalars={}, reals={})
 
     def test_end_in_exceptions(self):
         dice = random.Random(SEED)

@@ -14,7 +14,7 @@ def run(document):
     """What the document's examples print, which are run one after another."""
     text = (ROOT / document).read_text()
     names, said = {"MODEL": MODEL}, io.StringIO()
-    with contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(said), contextlib.chdir(ROOT):
         for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
             line = text.count("\n", 0, match.start(1))
             exec(compile("\n" * line + match[1], document, "exec"), names)
@@ -31,6 +31,14 @@ class Docs(TestCase):
         self.assertIn("(5, 8, 64) (5, 8)", said.getvalue())
         self.assertIn("head_dim_qk = 60", said.getvalue())
         self.assertLessEqual(len(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].splitlines()), 10)
+
+    def test_sparse(self):
+        text, _ = run("docs/sparse.md")
+        table = text[text.index("| Call | Program |"):]
+        calls = "".join(line.split("|")[4] for line in table[:table.index("\n\n")].splitlines())
+        called = re.findall(r"`(\w+)\(", calls)
+        self.assertEqual([name for name in called if not hasattr(weft.sparse, name)], [])
+        self.assertGreater(len(called), 10)
 
     def test_names_in_the_document_exist(self):
         text = (ROOT / "docs/python.md").read_text()
@@ -53,9 +61,10 @@ class Docs(TestCase):
             self.assertIn(name, named)
 
     def test_everything_public_is_documented(self):
-        bare = [name for name in weft.__all__
-                if callable(getattr(weft, name)) and not (getattr(weft, name).__doc__ or "").strip()]
-        self.assertEqual(bare, [])
+        for module in (weft, weft.sparse):
+            bare = [name for name in module.__all__
+                    if callable(getattr(module, name)) and not (getattr(module, name).__doc__ or "").strip()]
+            self.assertEqual(bare, [], module.__name__)
 
 
 if __name__ == "__main__":
