@@ -257,6 +257,14 @@ TEST(Atomic, SumsOfAReductionAreShared) {
   }
 }
 
+// A row has at most as many positions as its axis is long.
+TEST(Memory, HasRoomForTheLongestRowOfALiteralLength) {
+  const std::string text =
+      loops("compute_at(sums, rest.i)\ncompute_at(twice, rest.i)\nset_scope(T, register)\n", kSteps, {{"n", 5}});
+  EXPECT_NE(text.find("for i in range(m):\n    allocate T_local[5]: fp32 in register\n"), text.npos) << text;
+  EXPECT_NE(text.find("T_local[b] = X[i, b] * 2.0"), text.npos) << text;
+}
+
 int phases_of(const Operator& op) {
   int count = 0;
   const std::string code = op.text("code");
@@ -315,7 +323,7 @@ TEST(Nests, RefuseWhatWouldChangeTheResult) {
       {"set_scope(T, register)\n", "axis 'I' has no literal number of positions"},
       {"set_scope(S, register)\n", "axis 'I' has no literal number of positions"},
       {"compute_at(sums, rest.i)\ncompute_at(twice, rest.i)\nset_scope(T, register)\n",
-       "axis 'J' has no literal number of positions"},
+       "axis 'J' has no literal length"},
       {"set_scope(Q, register)\n", "no memory of that name was made"},
       {"storage_align(S_local, 32, 1)\n", "no memory of that name was made"},
       {"storage_align(S_local, 32)\n", "the operands are written as storage_align(buffer, factor, offset)"},

@@ -100,13 +100,14 @@ class Keeping {
 
   bool loads(const Expr& e) const { return e && loop::loads_from(e, buffer_.name); }
 
+  // Below one position of its parent. A variable axis has at most as many as its length.
   Expr extent_of_axis(const Axis& axis) const {
-    const Expr extent = axis.parent.empty() ? axis.length : axis.nnz;
-    if (axis.is_variable || !loop::is_integer(extent))
+    const Expr extent = axis.parent.empty() || axis.is_variable ? axis.length : axis.nnz;
+    if (!loop::is_integer(extent))
       refuse("set_scope", buffer_.name,
-             fmt::format("axis '{}' has no literal number of positions, and the loops around all accesses do not leave "
-                         "one of them; specialise it, or let the nests share its loop with compute_at",
-                         axis.name));
+             fmt::format("axis '{}' has no literal {}, and the loops around all accesses do not leave one of them; "
+                         "specialise it, or let the nests share its loop with compute_at",
+                         axis.name, axis.is_variable ? "length" : "number of positions"));
     return extent;
   }
 
