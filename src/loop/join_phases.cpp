@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "loop/copies.h"
 #include "loop/passes.h"
+#include "loop/threads.h"
 
 namespace weft::loop {
 namespace {
@@ -96,14 +99,60 @@ class Joining {
   const Function& function_;
 };
 
+// How the threads of a nest that is bound to blockIdx.x lie: of each axis of threads, the most iterations that a loop
+// has there; none where only the kernel knows them.
+using ThreadShape = std::map<std::string, std::optional<int64_t>>;
+
+// Whether a launch knows it: no load, no search.
+bool is_plain(const Expr& e) {
+  bool plain = true;
+  visit(e, [&](const Expr& node) { plain &= node->op != Op::load && !is_search(node->op); });
+  return plain;
+}
+
+// None for other nests, and where a launch does not know how many CTAs there are.
+std::optional<ThreadShape> shape_of(const Stmt& nest, const Function& function) {
+  const auto is_scalar = [&](const std::string& name) {
+    return std::find(function.scalars.begin(), function.scalars.end(), name) != function.scalars.end();
+  };
+  const Names used = variables_of(nest.value);
+  bool is_alike = nest.kind == Stmt::Kind::loop && nest.thread == "blockIdx.x" && is_plain(nest.value) &&
+                  std::all_of(used.begin(), used.end(), is_scalar);
+  ThreadShape shape;
+  visit(nest.body, [&](const Stmt& stmt) {
+    if (stmt.kind != Stmt::Kind::loop || stmt.thread.empty()) return;
+    is_alike &= is_thread_axis(stmt.thread);
+    int64_t extent = 0;
+    auto& most = shape.try_emplace(stmt.thread, 1).first->second;
+    if (!is_integer(stmt.value, &extent))
+      most.reset();
+    else if (most)
+      most = std::max(*most, extent);
+  });
+  return is_alike ? std::optional(std::move(shape)) : std::nullopt;
+}
+
+bool are_alike(const ThreadShape& a, const ThreadShape& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && (!x.second || !y.second || *x.second == *y.second);
+  });
+}
+
 }  // namespace
 
 void join_phases(Function& function) {
   const Joining joining(function);
   const Copies copies(function.body, Facts(function));
-  std::vector<std::vector<Access>> phase;  // of the loops that nobody waits between
+  std::vector<std::vector<Access>> phase;          // of the loops that nobody waits between
+  std::optional<ThreadShape> shape_of_phase = {};  // of bound ones
   for (Stmt& stmt : function.body) {
-    if (stmt.kind != Stmt::Kind::loop || stmt.loop != LoopKind::parallel) {
+    const bool is_parallel = stmt.kind == Stmt::Kind::loop && stmt.loop == LoopKind::parallel;
+    std::optional<ThreadShape> shape = shape_of(stmt, function);
+    const bool follows =
+        shape.has_value() == shape_of_phase.has_value() && (!shape || are_alike(*shape, *shape_of_phase));
+    if (!follows) phase.clear();
+    shape_of_phase = std::move(shape);
+    if (!is_parallel && !shape_of_phase) {
       phase.clear();
       continue;
     }

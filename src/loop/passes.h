@@ -16,9 +16,10 @@ void simplify(Function& function);
 // Loops with a condition like `outer * 16 + inner < n` become a loop where it holds and a rest where it is asked.
 void peel_tails(Function& function);
 
-// Marks parallel loops that meet none of those right before them, so that nobody waits between (horizontal fusion): no
-// element is written by one and accessed by the other, because buffers differ, because sums are atomic, or because
-// arrays that are apart say where.
+// Marks loops that meet none of those right before them, so that nobody waits between (horizontal fusion): no element
+// is written by one and accessed by the other, because buffers differ, because sums are atomic, or because arrays that
+// are apart say where. Parallel loops, and nests bound to blockIdx.x whose numbers of CTAs the launch knows and whose
+// threads lie alike: on a card these are one kernel, side by side.
 void join_phases(Function& function);
 
 // Throws Error(invalid_argument) where an access of a function's buffer provably lies outside. Returns how many
@@ -29,12 +30,13 @@ struct BoundsReport {
 };
 BoundsReport check_bounds(const Function& function);
 
-// What is started at once: a nest whose outermost loop is parallel, with those that are joined to it, or statements
+// What is started at once: a nest whose outermost loop is parallel or bound, with those that are joined to it, or statements
 // between two of them, which one worker runs. On a GPU each is a kernel; on the CPU the team waits between any two.
 struct Phase {
   Body body;
   std::array<int, 3> threads = {};  // of a CTA of every launch on a card, along x, y and z; 0: any number
   const Stmt* parallel() const;     // the first outermost loop, if that is a parallel one; else null
+  bool is_side_by_side() const;     // several nests, each with CTAs of its own along blockIdx.x
 };
 std::vector<Phase> split_phases(const Function& function);
 

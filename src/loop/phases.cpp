@@ -12,6 +12,8 @@ const Stmt* Phase::parallel() const {
 
 namespace {
 
+bool is_nest_of_ctas(const Stmt& stmt) { return stmt.kind == Stmt::Kind::loop && stmt.thread == "blockIdx.x"; }
+
 bool has_bound_loop(const Body& body) {
   bool found = false;
   visit(body, [&](const Stmt& stmt) { found |= stmt.loop == LoopKind::bind; });
@@ -19,6 +21,10 @@ bool has_bound_loop(const Body& body) {
 }
 
 }  // namespace
+
+bool Phase::is_side_by_side() const {
+  return body.size() > 1 && std::all_of(body.begin(), body.end(), is_nest_of_ctas) && body[1].joined;
+}
 
 size_t end_of_memory(const Body& body, size_t memory) {
   size_t end = memory + 1;
@@ -47,7 +53,9 @@ std::vector<Phase> split_phases(const Function& function) {
     }
     const bool parallel = stmt.kind == Stmt::Kind::loop && stmt.loop == LoopKind::parallel;
     const bool binds = has_bound_loop({stmt});
-    if (parallel && stmt.joined && !phases.empty() && phases.back().parallel() != nullptr) {
+    const bool follows_parallel = parallel && !phases.empty() && phases.back().parallel() != nullptr;
+    const bool follows_nest = is_nest_of_ctas(stmt) && !phases.empty() && is_nest_of_ctas(phases.back().body.back());
+    if (stmt.joined && (follows_parallel || follows_nest)) {
       phases.back().body.push_back(stmt);
       continue;
     }

@@ -250,6 +250,36 @@ Body checked_parallel(const Kernel& kernel, const Body& body) {
   return body;
 }
 
+// Nests of CTAs side by side: each has the next ones along blockIdx.x.
+Body side_by_side(const Function& function, const Phase& phase) {
+  Body memory;  // of the CTA, in which warps exchange their sums; of one nest as of all
+  Body nests;
+  Names taken;
+  Expr first = 0;
+  for (const Stmt& nest : phase.body) {
+    Body made = Threads(function, {{nest}}).made({nest});
+    if (made.size() > 1 && memory.empty()) memory.assign(made.begin(), made.end() - 1);
+    visit(made, [&](const Stmt& stmt) { taken.insert(stmt.name); });
+    nests.push_back(std::move(made.back()));
+  }
+  const std::string cta = fresh_name("weft_beside", taken);
+  Stmt all = make_loop(cta, 0, {});
+  all.loop = LoopKind::bind;
+  all.thread = "blockIdx.x";
+  for (Stmt& nest : nests) {
+    const Expr end = first + nest.value;
+    Expr is_here = less(variable(cta), end);
+    if (!is_literal(first, 0))
+      is_here = operation(Op::logical_and, {operation(Op::less_equal, {first, variable(cta)}), is_here});
+    nest.body.insert(nest.body.begin(), make_let(nest.name, variable(cta) - first));
+    all.body.push_back(make_condition(is_here, std::move(nest.body)));
+    first = end;
+  }
+  all.value = first;
+  memory.push_back(std::move(all));
+  return memory;
+}
+
 }  // namespace
 
 bool is_thread_axis(const std::string& axis) { return axis.starts_with("threadIdx."); }
@@ -269,6 +299,7 @@ bool is_thread_sum(const Stmt& stmt) {
 
 Body thread_body(const Function& function, const Phase& phase) {
   if (phase.parallel() != nullptr) return checked_parallel(Kernel(function, phase.body), phase.body);
+  if (phase.is_side_by_side()) return side_by_side(function, phase);
   return Threads(function, phase).made(phase.body);
 }
 

@@ -141,6 +141,58 @@ TEST(CudaText, IsMadeOfProgramsOfManyAxes) {
   }
 }
 
+// Nests that meet in nothing are one kernel, each with CTAs of its own; in one order, whose threads lie alike.
+TEST(CudaText, HasNestsSideBySide) {
+  constexpr const char* kProgram = R"(program beside(m, n, most):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  O = dense_fixed(1)
+  R = dense_variable(O, most, m, indptr=r_indptr)
+  X = buffer(I): fp32
+  Y = buffer(I): fp32
+  Z = buffer(J): fp32
+  Out = buffer(I): fp32
+  V = buffer(O, R): fp32
+  iterate twice(I) "S" as (i):
+    Y[i] = X[i] * 2.0
+  iterate ones(J) "S" as (j):
+    Z[j] = 1.0
+  iterate more(I) "S" as (x):
+    Out[x] = X[x] + LAST
+  iterate last(O, R) "SS" as (o, r):
+    V[o, r] = 1.0
+)";
+  const auto shared = [](const std::string& loop, int threads, const char* cta = "blockIdx.x") {
+    const std::string name = loop.substr(0, loop.find('.'));
+    return fmt::format("{0}_o, {0}_i = split({1}, {2})\nbind({0}_o, {3})\nbind({0}_i, threadIdx.x)\n", name, loop,
+                       threads, cta);
+  };
+  const auto kernels = [&](const std::string& schedule, const char* read = "Z[0]") {
+    std::string program = kProgram;
+    program.replace(program.find("LAST"), 4, read);
+    const std::string code = cuda_of(program.c_str(), schedule, {});
+    std::vector<std::string> found;
+    for (size_t at = code.find("extern \"C\""), next = 0; at != code.npos; at = next) {
+      next = code.find("extern \"C\"", at + 1);
+      found.push_back(code.substr(at, next == code.npos ? next : next - at));
+    }
+    return found;
+  };
+  const std::string twice = shared("twice.i", 32), ones = shared("ones.j", 32), more = shared("more.x", 32);
+  const std::string last = "bind(last.r, blockIdx.x)\n";
+  // `more` reads what `ones` writes; the CTAs of `last` are as many as the kernel finds.
+  const std::vector<std::string> two = kernels(twice + ones + more + last);
+  ASSERT_EQ(two.size(), 3u);
+  EXPECT_NE(two[0].find("weft_beside < (weft_floor_div(m + 31, 32) + weft_floor_div(n + 31, 32))"), two[0].npos)
+      << two[0];
+  EXPECT_NE(two[0].find("const long long ones_o = weft_beside - "), two[0].npos) << two[0];
+  EXPECT_EQ(kernels(twice + ones + more + last, "1.0").size(), 2u);  // three, and `last`
+  EXPECT_EQ(kernels(twice + shared("ones.j", 64) + more + last, "1.0").size(), 4u);
+  EXPECT_EQ(kernels(twice + shared("ones.j", 32, "blockIdx.y") + more + last, "1.0").size(), 4u);
+  EXPECT_EQ(kernels(twice + "bind(ones.j, threadIdx.x)\n" + more + last, "1.0").size(), 4u);
+  EXPECT_EQ(kernels(twice + "parallel(ones.j)\n" + more + last, "1.0").size(), 4u);
+}
+
 TEST(CudaText, RefusesWhatThreadsWouldDoWrong) {
   const struct {
     const char* program;

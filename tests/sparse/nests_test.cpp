@@ -280,6 +280,11 @@ TEST(Phases, ThatShareNothingAreJoined) {
   const Operator hybrid = made("decompose_format(csrmm, A, hyb(1, 5))\n");
   EXPECT_EQ(phases_of(hybrid), 3);
   EXPECT_NE(hybrid.text("stage3").find("[parallel, joined]"), std::string::npos);
+  // Bound to CTAs, too: side by side in one kernel.
+  const std::string rows =
+      "ro, ri = split(csrmm.i, 8)\nbind(ro, blockIdx.x)\nbind(ri, threadIdx.y)\nbind(csrmm.k, threadIdx.x)\n";
+  EXPECT_EQ(phases_of(made("decompose_format(csrmm, A, hyb(1, 5))\nlower()\nreorder(csrmm.k, csrmm.j)\n" + rows)), 3);
+  EXPECT_GT(phases_of(made("decompose_format(csrmm, A, hyb(2, 1))\nlower()\nreorder(csrmm.k, csrmm.j)\n" + rows)), 3);
   // Column partitions meet in a row; atomic sums may.
   EXPECT_GT(phases_of(made("decompose_format(csrmm, A, hyb(2, 1))\n")), 3);
   EXPECT_EQ(phases_of(made("decompose_format(csrmm, A, hyb(2, 1))\nlower()\natomic(csrmm)\nparallel(csrmm.i)\n")), 3);

@@ -32,16 +32,25 @@ int64_t whole_warps(int64_t threads) { return (threads + kWarp - 1) / kWarp * kW
 
 BoundGrid::BoundGrid(const loop::Function& function, const loop::Phase& phase, const loop::Body& thread)
     : shared_bytes_(static_cast<int>(loop::shared_bytes(thread))) {
-  loop::visit(phase.body, [&](const loop::Stmt& stmt) {
+  const bool is_apart = phase.is_side_by_side();
+  for (size_t s = 0; s < phase.body.size(); ++s) {
+    const bool is_beside = is_apart && s > 0;
+    if (is_beside) beside_.emplace_back();
+    add_loops(function, {phase.body[s]}, is_beside ? beside_.back() : axes_[kCtaX]);
+  }
+  loop::visit(thread, [&](const loop::Stmt& stmt) {
+    has_sums_ |= stmt.kind == loop::Stmt::Kind::thread_sum;
+    has_products_ |= stmt.kind == loop::Stmt::Kind::loop && loop::has_annotation(stmt, loop::kTogether);
+  });
+}
+
+void BoundGrid::add_loops(const loop::Function& function, const loop::Body& body, Axis& ctas_x) {
+  loop::visit(body, [&](const loop::Stmt& stmt) {
     if (stmt.kind != loop::Stmt::Kind::loop) return;
     if (stmt.loop == loop::LoopKind::parallel) add(function, parallel_, stmt.value);
     if (stmt.loop != loop::LoopKind::bind) return;
     const auto axis = std::find(std::begin(kAxes), std::end(kAxes), stmt.thread) - std::begin(kAxes);
-    add(function, axes_[static_cast<size_t>(axis)], stmt.value);
-  });
-  loop::visit(thread, [&](const loop::Stmt& stmt) {
-    has_sums_ |= stmt.kind == loop::Stmt::Kind::thread_sum;
-    has_products_ |= stmt.kind == loop::Stmt::Kind::loop && loop::has_annotation(stmt, loop::kTogether);
+    add(function, axis == kCtaX ? ctas_x : axes_[static_cast<size_t>(axis)], stmt.value);
   });
 }
 
@@ -102,7 +111,9 @@ cuda::Grid BoundGrid::grid(const loop::Memory& numbers, int num_multiprocessors)
     return grid;
   }
   const int64_t otherwise = kCtasOfMultiprocessor * num_multiprocessors;
-  grid.ctas = static_cast<int>(std::min(axes_[kCtaX].extent(numbers, otherwise), kMostCtasX));
+  int64_t ctas = axes_[kCtaX].extent(numbers, otherwise);
+  for (const Axis& nest : beside_) ctas += nest.extent(numbers, otherwise);
+  grid.ctas = static_cast<int>(std::min(ctas, kMostCtasX));
   grid.ctas_y = static_cast<int>(std::min(axes_[kCtaY].extent(numbers, otherwise), kMostCtas));
   grid.ctas_z = static_cast<int>(std::min(axes_[kCtaZ].extent(numbers, otherwise), kMostCtas));
   return grid;

@@ -35,9 +35,11 @@ class BoundGrid {
   };
   enum { kCtaX, kCtaY, kCtaZ, kThreadX, kThreadY, kThreadZ, kNumAxes };
   void add(const loop::Function& function, Axis& axis, const loop::Expr& extent);
+  void add_loops(const loop::Function& function, const loop::Body& body, Axis& ctas_x);
   std::array<int, 3> threads(const loop::Memory& numbers) const;
 
   std::array<Axis, kNumAxes> axes_ = {};
+  std::vector<Axis> beside_ = {};  // blockIdx.x of the nests that stand beside the first one
   Axis parallel_ = {};
   bool has_sums_ = false;      // over threads
   bool has_products_ = false;  // whose elements threads share

@@ -95,6 +95,44 @@ TEST_F(SparseCard, LaunchesAsManyThreadsAsLoopsHaveIterations) {
   }
 }
 
+// Nests that meet in nothing are one launch, of as many CTAs as they have together; each has what it needs of a CTA.
+TEST_F(SparseCard, LaunchesNestsSideBySide) {
+  constexpr const char* kBeside = R"(program beside(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  K = dense_fixed(96)
+  X = buffer(I, K): fp32
+  Y = buffer(J): fp32
+  Twice = buffer(J): fp32
+  Sum = buffer(I): fp32
+  Ones = buffer(J): fp32
+  iterate twice(J) "S" as (a):
+    Twice[a] = Y[a] * 2.0
+  iterate sum(I, K) "SR" as (i, k):
+    init:
+      Sum[i] = 0.0
+    Sum[i] = Sum[i] + X[i, k]
+  iterate ones(J) "S" as (b):
+    Ones[b] = 1.0
+)";
+  const Operator op = compiled(kBeside,
+                               "lower()\nao, ai = split(twice.a, 96)\nbind(ao, blockIdx.x)\nbind(ai, threadIdx.x)\n"
+                               "bind(sum.i, blockIdx.x)\nbind(sum.k, threadIdx.x)\n"
+                               "bo, bi = split(ones.b, 96)\nbind(bo, blockIdx.x)\nbind(bi, threadIdx.x)\n");
+  const RunMemory host(op, {.scalars = {{"m", 5}, {"n", 200}}}, 7);
+  const CardRun card(op, host.arguments);
+  std::vector<std::array<int, 2>> grids;
+  testing::watch_launch = [&](const std::string&, const cuda::Grid& g, const void*) {
+    grids.push_back({g.ctas, g.threads});
+  };
+  op.run(card.arguments, stream_);
+  testing::watch_launch = nullptr;
+  EXPECT_EQ(grids, (std::vector<std::array<int, 2>>{{3 + 5 + 3, 96}}));
+  const loop::Memory want = interpret_operator(op, host.arguments, Stage::source);
+  for (const char* output : {"Twice", "Sum", "Ones"})
+    expect_close(card.fetch(output), want.buffers.at(output), 2e-5, output);
+}
+
 // A graph runs with what was there when it was captured, whatever the operator ran with since.
 TEST_F(SparseCard, RunsInGraphs) {
   const Operator op = compiled(kSpmmProgram, "decompose_format(csrmm, A, ell(2), csr())\nlower()\nparallel(csrmm.i)\n");
