@@ -10,6 +10,7 @@
 
 #include "jit/build.h"
 #include "jit/nvrtc/toolchain.h"
+#include "sparse/operators/long_rows.h"
 #include "tests/sparse/extent_cases.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
@@ -45,6 +46,15 @@ void expect_compiles(const std::vector<ReadyCase>& cases, std::string_view archi
   for (const ReadyCase& c : cases)
     add(c.name,
         compile(parse(c.ready.text), c.ready.schedule, Device::cpu(), {.set = c.ready.set, .stop_after = "generate"}));
+  for (const int64_t feat : {12, 128}) {
+    const std::pair<const char*, ReadyProgram> programs[] = {
+        {"row groups", row_groups_program(feat, DType::fp32)},
+        {"row groups beside huge rows", row_groups_beside_huge_program(feat, DType::bf16)},
+        {"huge rows", huge_rows_program(feat, DType::fp32)}};
+    for (const auto& [name, ready] : programs)
+      add(name,
+          compile(parse(ready.text), ready.schedule, Device::cpu(), {.set = ready.set, .stop_after = "generate"}));
+  }
   add("named as words", compile(parse(kNamedAsWords), Device::cpu(), {.stop_after = "generate"}));
   if (weft::testing::kUnderSanitizer) return;  // they watch who makes the texts, and not the compiler
   weft::testing::count_cubin();

@@ -39,7 +39,7 @@ struct Structure::Data {
   std::vector<int32_t> order = {};  // of a transpose: where its matrix holds each element
   mutable ChoiceMemo choices = {};  // thread-safe
   mutable ArrayCopies copies = {};
-  mutable std::shared_ptr<const LongRows> long_rows = {};  // of CSR, once somebody asked; of the lock of `choices`
+  mutable std::shared_ptr<LongRows> long_rows = {};  // of CSR, once somebody asked; of the lock of `choices`
 };
 
 // Throws where a level breaks the rules above, naming it.

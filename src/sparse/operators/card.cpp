@@ -22,30 +22,39 @@ int64_t power_of_two(int64_t n) {
 
 }  // namespace
 
+CardLanes card_lanes(int64_t feat, DType dtype) {
+  const int64_t vector = vector_of(feat, dtype);
+  const int64_t lanes = std::min(power_of_two(feat / vector), kThreads);
+  return {vector, lanes, kThreads / lanes};
+}
+
 std::string card_rows(const CardRows& rows) {
-  const int64_t vector = vector_of(rows.feat, rows.dtype);
+  const auto [vector, num_lanes, per_cta] = card_lanes(rows.feat, rows.dtype);
   const std::string& it = rows.iteration;
   std::string lanes = it + "." + rows.feature, text, order;
   for (const std::string& reduction : rows.reductions) order += fmt::format(", {}.{}", it, reduction);
   if (vector > 1 && vector < rows.feat) {
-    text += fmt::format("{0}_fo, {0}_fi = split({1}, {2})\nreorder({0}_fo{3}, {0}_fi)\nvectorize({0}_fi)\n", it, lanes,
-                        vector, order);
+    text += fmt::format("{0}_fo, {0}_fi = split({1}, {2})\n", it, lanes, vector);
+    if (!order.empty()) text += fmt::format("reorder({0}_fo{1}, {0}_fi)\n", it, order);
+    text += fmt::format("vectorize({}_fi)\n", it);
     lanes = it + "_fo";
-  } else {
+  } else if (!order.empty()) {
     text += fmt::format("reorder({}{})\n", lanes, order);
   }
-  const int64_t threads = std::min(power_of_two(rows.feat / vector), kThreads), per_cta = kThreads / threads;
   if (!rows.heads.empty()) text += fmt::format("bind({}.{}, blockIdx.y)\n", it, rows.heads);
   if (!rows.row.empty()) {
-    text += fmt::format("bind({0}.{1}, blockIdx.x)\nbind({0}.{2}, threadIdx.y)\n", it, rows.cta, rows.row);
+    if (!rows.cta.empty()) text += fmt::format("bind({}.{}, blockIdx.x)\n", it, rows.cta);
+    text += fmt::format("bind({}.{}, threadIdx.y)\n", it, rows.row);
   } else if (per_cta > 1) {
     text += fmt::format("{0}_ro, {0}_ri = split({0}.{1}, {2})\nbind({0}_ro, blockIdx.x)\nbind({0}_ri, threadIdx.y)\n",
                         it, rows.cta, per_cta);
   } else {
     text += fmt::format("bind({}.{}, blockIdx.x)\n", it, rows.cta);
   }
-  return text + fmt::format("bind({0}, threadIdx.x)\ncache_write({0}, register)\nannotate({1}.{2}, prefetch, 4)\n",
-                            lanes, it, rows.reductions.back());
+  text += fmt::format("bind({}, threadIdx.x)\n", lanes);
+  if (rows.reductions.empty()) return text;
+  return text +
+         fmt::format("cache_write({}, register)\nannotate({}.{}, prefetch, 4)\n", lanes, it, rows.reductions.back());
 }
 
 std::string card_edges(const CardEdges& edges) {

@@ -10,13 +10,19 @@
 
 namespace weft::sparse {
 
+// How a CTA of rows of features is cut: lanes of a row, each with `vector` features at once, and rows side by side.
+struct CardLanes {
+  int64_t vector = 1, lanes = 1, rows_of_cta = 1;
+};
+CardLanes card_lanes(int64_t feat, DType dtype);
+
 // Sums of rows of features: a row's features lie over threadIdx.x, 16 bytes each where they divide by that; the rows of
 // a CTA over threadIdx.y. A thread keeps its sums in registers while the reductions pass by.
 struct CardRows {
   std::string iteration = {};
-  std::string cta = {};                      // the loop of CTAs, of all rows where there is no loop `row`
+  std::string cta = {};                      // the loop of CTAs, of all rows where there is no loop `row`; "": none yet
   std::string row = {};                      // within it, rows of threads; "": rows are split off `cta`
-  std::vector<std::string> reductions = {};  // outer ones first; the last one's gathers are read ahead
+  std::vector<std::string> reductions = {};  // outer ones first; the last one's gathers are read ahead; may be none
   std::string feature = "k";
   std::string heads = {};  // a loop around, "": none
   int64_t feat = 0;

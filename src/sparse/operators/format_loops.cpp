@@ -20,7 +20,7 @@ FormatLoops loops_over(const FormatRewriteRule& rule, const std::string& iterati
     const bool is_of_rows = std::find(rows.begin(), rows.end(), name) != rows.end();
     const auto named = rule.iterators.find(name);
     const std::string loop = named != rule.iterators.end() ? named->second : is_of_rows ? "i" : "j";
-    if (part.loops.empty()) part.has_rows_outside = is_of_rows;
+    (part.loops.empty() ? part.has_rows_outside : part.has_rows_within) |= is_of_rows;
     part.loops.push_back(loop);
     const bool stores = axis.is_sparse || axis.is_variable;
     if (stores || !is_stored) part.elements = loop;

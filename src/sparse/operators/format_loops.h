@@ -19,6 +19,7 @@ struct FormatLoops {
   std::string elements = {};            // the one over stored elements or blocks
   int64_t width = 1;                    // elements of a row, where all have as many
   bool has_rows_outside = false;        // each iteration of the outermost one has rows of its own
+  bool has_rows_within = false;         // as those of blocks
   const std::string& outer() const { return loops.front(); }
 };
 

@@ -1,8 +1,9 @@
 #include "sparse/operators/long_rows.h"
 
 #include <algorithm>
-#include <mutex>
+#include <tuple>
 
+#include "base/once_map.h"
 #include "sparse/backend.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/card.h"
@@ -10,19 +11,40 @@
 namespace weft::sparse {
 namespace {
 
-constexpr const char* kProgram = R"(program spmm_long_rows(m, n, nnz, num_long, most, num_pieces, stored, feat):
+constexpr const char* kGroupsProgram = R"(program spmm_row_groups(m, n, nnz, groups, pieces, places, feat):
+  W = dense_fixed(groups)
+  R = dense_variable(W, GROUP, m, indptr=r_indptr)
+  T = dense_variable(R, GROUP, places, indptr=t_indptr)
+  P = dense_variable(W, GROUP, pieces, indptr=p_indptr)
+  L = sparse_variable(P, n, nnz, indptr=l_indptr, indices=l_indices)
+  J_ = dense_fixed(n)
+  K = dense_fixed(feat)
+  First = buffer(W, R): int32
+  Computed = buffer(W, P): int32
+  A = buffer(W, P, L): DTYPE
+  B = buffer(J_, K): DTYPE
+  C = buffer(W, R, K): DTYPE
+  Part = temporary(W, P, K): fp32
+  iterate partial(W, P, L, K) "SSRS" as (w, p, l, k) where Computed[w, p] == 1:
+    init:
+      Part[w, p, k] = 0.0
+    Part[w, p, k] = Part[w, p, k] + A[w, p, l] * B[l, k]
+  iterate total(W, R, T, K) "SSRS" as (w, r, t, k):
+    init:
+      C[w, r, k] = 0.0
+    C[w, r, k] = C[w, r, k] + Part[w, First[w, r] + t, k]
+)";
+
+constexpr const char* kHugeProgram = R"(program spmm_huge_rows(m, n, nnz, num_huge, most, num_pieces, stored, feat):
   I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
   O = dense_fixed(1)
-  R = sparse_variable(O, m, num_long, indptr=r_indptr, indices=r_indices)
+  R = sparse_variable(O, m, num_huge, indptr=r_indptr, indices=r_indices)
   S = dense_variable(R, most, num_pieces, indptr=s_indptr)
   L = sparse_variable(S, n, stored, indptr=l_indptr, indices=l_indices)
   J_ = dense_fixed(n)
   K = dense_fixed(feat)
   E = dense_fixed(nnz)
-  Short = buffer(I): int32
   Order = buffer(O, R, S, L): int32
-  A = buffer(I, J): DTYPE
   Elements = buffer(E): DTYPE
   B = buffer(J_, K): DTYPE
   C = buffer(I, K): DTYPE
@@ -31,81 +53,156 @@ constexpr const char* kProgram = R"(program spmm_long_rows(m, n, nnz, num_long, 
     init:
       Part[o, r, s, k] = 0.0
     Part[o, r, s, k] = Part[o, r, s, k] + Elements[Order[o, r, s, l]] * B[l, k]
-  iterate clear(I, K) "SS" as (x, y) where Short[x] == 0:
-    C[x, y] = 0.0
-  iterate csrmm(I, J, K) "SRS" as (i, j, k) where Short[i] == 1:
-    init:
-      C[i, k] = 0.0
-    C[i, k] = C[i, k] + A[i, j] * B[j, k]
   iterate total(O, R, S, K) "RSRS" as (o, r, s, k):
     C[r, k] = C[r, k] + Part[o, r, s, k]
 )";
 
-std::shared_ptr<const LongRows> found_in(const Level& level) {
-  const std::vector<int32_t>& indptr = level.indptr;
-  const size_t num_rows = indptr.size() - 1;
-  auto found = std::make_shared<LongRows>();
-  found->is_short.assign(num_rows, 1);
-  std::vector<int32_t> rows, of_row{0}, of_piece{0}, cols;
-  int64_t most = 0;
-  for (size_t i = 0; i < num_rows; ++i) {
-    if (indptr[i + 1] - indptr[i] <= kPieceOfRow) continue;
-    found->is_short[i] = 0;
-    rows.push_back(static_cast<int32_t>(i));
-    for (int32_t p = indptr[i]; p < indptr[i + 1]; ++p) {
-      found->order.push_back(p);
-      cols.push_back(level.indices[static_cast<size_t>(p)]);
-      const bool ends = p + 1 == indptr[i + 1] || (p + 1 - indptr[i]) % kPieceOfRow == 0;
-      if (ends) of_piece.push_back(static_cast<int32_t>(cols.size()));
-    }
-    of_row.push_back(static_cast<int32_t>(of_piece.size()) - 1);
-    most = std::max<int64_t>(most, of_row.back() - of_row[of_row.size() - 2]);
-  }
-  if (rows.empty()) return found;
-  const std::vector<int32_t> all{0, static_cast<int32_t>(rows.size())};
-  found->pieces = structure_of(
-      {{.length = 1},
-       {.kind = AxisKind::sparse_variable, .length = static_cast<int64_t>(num_rows), .indptr = all, .indices = rows},
-       {.kind = AxisKind::dense_variable, .length = most, .indptr = of_row},
-       {.kind = AxisKind::sparse_variable, .length = level.length, .indptr = of_piece, .indices = cols}});
-  return found;
+// Cuts the elements from `begin` to before `end` in so many pieces, and says where each ends.
+void cut(int32_t begin, int32_t end, int64_t pieces, std::vector<int32_t>& ends) {
+  for (int64_t s = 1; s <= pieces; ++s) ends.push_back(static_cast<int32_t>(begin + (end - begin) * s / pieces));
 }
 
-std::string rows_of(const char* iteration, const char* cta, const char* reduction, int64_t feat, DType dtype) {
-  return card_rows({.iteration = iteration, .cta = cta, .reductions = {reduction}, .feat = feat, .dtype = dtype});
+void find_huge_rows(const Level& level, int64_t longest, RowGroups& found) {
+  std::vector<int32_t> rows, of_row{0}, of_piece{0}, cols;
+  int64_t most = 0;
+  for (size_t i = 0; i + 1 < level.indptr.size(); ++i) {
+    const int32_t begin = level.indptr[i], end = level.indptr[i + 1];
+    if (end - begin <= longest) continue;
+    rows.push_back(static_cast<int32_t>(i));
+    for (int32_t p = begin; p < end; ++p) {
+      found.order.push_back(p);
+      cols.push_back(level.indices[static_cast<size_t>(p)]);
+    }
+    const int64_t pieces = (end - begin + kPieceOfHugeRow - 1) / kPieceOfHugeRow;
+    cut(of_piece.back(), static_cast<int32_t>(cols.size()), pieces, of_piece);
+    of_row.push_back(static_cast<int32_t>(of_piece.size()) - 1);
+    most = std::max(most, pieces);
+  }
+  if (rows.empty()) return;
+  const std::vector<int32_t> all{0, static_cast<int32_t>(rows.size())};
+  const auto num_rows = static_cast<int64_t>(level.indptr.size()) - 1;
+  found.huge =
+      structure_of({{.length = 1},
+                    {.kind = AxisKind::sparse_variable, .length = num_rows, .indptr = all, .indices = rows},
+                    {.kind = AxisKind::dense_variable, .length = most, .indptr = of_row},
+                    {.kind = AxisKind::sparse_variable, .length = level.length, .indptr = of_piece, .indices = cols}});
+}
+
+// Pieces that a CTA computes side by side.
+int64_t group_of(int64_t feat, DType dtype) { return card_lanes(feat, dtype).rows_of_cta; }
+
+// Compiled by the first who asks.
+const Operator& operator_of(ReadyProgram (*program)(int64_t feat, DType dtype), int64_t feat, DType dtype,
+                            Device device) {
+  using Key = std::tuple<ReadyProgram (*)(int64_t, DType), int64_t, DType, int>;
+  static auto& operators = *new OnceMap<Key, Operator>;  // outlives every static that runs one
+  const size_t hash = static_cast<size_t>(feat) * 31 + static_cast<size_t>(dtype) + reinterpret_cast<size_t>(program);
+  return operators.get(hash, Key{program, feat, dtype, device.index},
+                       [&] { return kept_operator(program(feat, dtype), device); });
+}
+
+const RowGroups& groups_of(const Structure::Data& structure, int64_t group) {
+  LongRows& kept = *structure.long_rows;
+  const std::lock_guard lock(kept.mutex);
+  std::unique_ptr<const RowGroups>& found = kept.groups[group];
+  if (found == nullptr) found = std::make_unique<const RowGroups>(row_groups(structure, group));
+  return *found;
 }
 
 }  // namespace
 
-const LongRows* long_rows_of(const Structure::Data& structure) {
+bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype) {
+  constexpr int64_t kMostShared = 48 << 10;  // that every launch may ask for
+  if (feat == 0 || group_of(feat, dtype) * feat * static_cast<int64_t>(sizeof(float)) > kMostShared) return false;
   const std::lock_guard lock(structure.choices.mutex);
-  if (structure.long_rows == nullptr) structure.long_rows = found_in(structure.levels[1]);
-  return structure.long_rows->pieces ? structure.long_rows.get() : nullptr;
+  if (structure.long_rows == nullptr) {
+    const std::vector<int32_t>& indptr = structure.levels[1].indptr;
+    structure.long_rows = std::make_shared<LongRows>();
+    for (size_t i = 0; i + 1 < indptr.size(); ++i)
+      structure.long_rows->any |= indptr[i + 1] - indptr[i] > 2 * kPieceOfRow;
+  }
+  return structure.long_rows->any;
 }
 
-ReadyProgram long_rows_program(int64_t feat, DType dtype) {
-  return {with_dtype(kProgram, dtype),
-          "sparse_fuse(partial, O, R, S)\nlower()\n" + rows_of("partial", "o_r_s", "l", feat, dtype) +
-              card_elements("clear", "x", "y") + rows_of("csrmm", "i", "j", feat, dtype) +
-              rows_of("total", "r", "s", feat, dtype),
+RowGroups row_groups(const Structure::Data& structure, int64_t group) {
+  const Level& level = structure.levels[1];
+  const int64_t longest = group * kMostOfPiece;
+  RowGroups found;
+  std::vector<int32_t> of_group{0}, pieces_of_group{0}, places{0}, ends{0};
+  for (size_t i = 0; i + 1 < level.indptr.size(); ++i) {
+    const int32_t begin = level.indptr[i], length = level.indptr[i + 1] - begin;
+    const bool is_huge = length > longest;
+    const int64_t pieces = is_huge ? 1 : std::clamp<int64_t>((length + kPieceOfRow - 1) / kPieceOfRow, 1, group);
+    // The group before ends where the row finds no room in it.
+    const auto used = static_cast<int64_t>(ends.size()) - 1 - pieces_of_group.back();
+    if (used + pieces > group) {
+      of_group.push_back(static_cast<int32_t>(i));
+      pieces_of_group.push_back(static_cast<int32_t>(ends.size()) - 1);
+    }
+    found.first.push_back(static_cast<int32_t>(ends.size()) - 1 - pieces_of_group.back());
+    cut(begin, begin + length, pieces, ends);
+    places.push_back(places.back() + (is_huge ? 0 : static_cast<int32_t>(pieces)));
+    found.computed.insert(found.computed.end(), static_cast<size_t>(pieces), is_huge ? 0 : 1);
+  }
+  of_group.push_back(static_cast<int32_t>(found.first.size()));
+  pieces_of_group.push_back(static_cast<int32_t>(ends.size()) - 1);
+  const auto num_groups = static_cast<int64_t>(of_group.size()) - 1;
+  found.pieces = structure_of(
+      {{.length = num_groups},
+       {.kind = AxisKind::dense_variable, .length = group, .indptr = pieces_of_group},
+       {.kind = AxisKind::sparse_variable, .length = level.length, .indptr = ends, .indices = level.indices}});
+  found.rows = structure_of({{.length = num_groups},
+                             {.kind = AxisKind::dense_variable, .length = group, .indptr = of_group},
+                             {.kind = AxisKind::dense_variable, .length = group, .indptr = places}});
+  find_huge_rows(level, longest, found);
+  return found;
+}
+
+ReadyProgram row_groups_program(int64_t feat, DType dtype) {
+  ReadyProgram ready = row_groups_beside_huge_program(feat, dtype);
+  ready.text = replaced(ready.text, " where Computed[w, p] == 1", "");
+  ready.text = replaced(ready.text, "  Computed = buffer(W, P): int32\n", "");
+  return ready;
+}
+
+ReadyProgram row_groups_beside_huge_program(int64_t feat, DType dtype) {
+  const std::string group = fmt::format("{}", group_of(feat, dtype));
+  const auto rows = [&](const char* iteration, const char* row, const char* reduction) {
+    return card_rows({.iteration = iteration, .row = row, .reductions = {reduction}, .feat = feat, .dtype = dtype});
+  };
+  return {replaced(with_dtype(kGroupsProgram, dtype), "GROUP", group),
+          "lower()\ncompute_at(partial, total.w)\n" + rows("partial", "p", "l") + rows("total", "r", "t") +
+              "bind(total.w, blockIdx.x)\nset_scope(Part, shared)\n",
           {{"feat", feat}}};
 }
 
-void spmm_with_long_rows(const Structure& a, const LongRows& rows, const TensorView& values, const TensorView& b,
-                         const TensorView& c, Stream stream) {
+ReadyProgram huge_rows_program(int64_t feat, DType dtype) {
+  const auto rows = [&](const char* iteration, const char* cta, const char* reduction) {
+    return card_rows({.iteration = iteration, .cta = cta, .reductions = {reduction}, .feat = feat, .dtype = dtype});
+  };
+  return {with_dtype(kHugeProgram, dtype),
+          "sparse_fuse(partial, O, R, S)\nlower()\n" + rows("partial", "o_r_s", "l") + rows("total", "r", "s"),
+          {{"feat", feat}}};
+}
+
+void spmm_with_long_rows(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
+                         Stream stream) {
   const Device device = device_of(b);
+  const int64_t feat = last_extent(b);
+  const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
+  const RowGroups& groups = groups_of(data_of(a, "a"), group_of(feat, dtype));
   const auto placed = [&](const std::vector<int32_t>& array) {
     const int32_t* const data = backend_of(device, "spmm").array_of(data_of(a, "a"), array, device);
     return TensorView(data, DType::int32, {static_cast<int64_t>(array.size())}, device);
   };
-  kept_operator(long_rows_program(last_extent(b), common_dtype({{"values", &values}, {"b", &b}, {"c", &c}})), device)
-      .run({.structures = {{"J", a}, {"L", rows.pieces}},
-            .buffers = {{"Short", placed(rows.is_short)},
-                        {"Order", placed(rows.order)},
-                        {"A", values},
-                        {"Elements", values},
-                        {"B", b},
-                        {"C", c}}},
+  RunArguments arguments{.structures = {{"L", groups.pieces}, {"T", groups.rows}},
+                         .buffers = {{"First", placed(groups.first)}, {"A", values}, {"B", b}, {"C", c}}};
+  if (!groups.huge) return operator_of(row_groups_program, feat, dtype, device).run(arguments, stream);
+  arguments.buffers["Computed"] = placed(groups.computed);
+  operator_of(row_groups_beside_huge_program, feat, dtype, device).run(arguments, stream);
+  operator_of(huge_rows_program, feat, dtype, device)
+      .run({.structures = {{"L", groups.huge}},
+            .buffers = {{"Order", placed(groups.order)}, {"Elements", values}, {"B", b}, {"C", c}}},
            stream);
 }
 

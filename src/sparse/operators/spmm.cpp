@@ -1,6 +1,7 @@
 // C = A B for a sparse A.
 #include "base/check.h"
 #include "sparse/formats/rule.h"
+#include "sparse/operators/card.h"
 #include "sparse/operators/format_loops.h"
 #include "sparse/operators/long_rows.h"
 #include "sparse/tune/chosen.h"
@@ -127,13 +128,21 @@ bool has_rows_in_registers(const Formats& formats) {
          (kind == Kind::hyb && formats[0].numbers.size() == 2);
 }
 
-// The team shares rows where a format stores rows outside of all else; where it does not, features.
+// The team shares rows where a format stores rows outside of all else; where it does not, features. On a card rows and
+// features lie over CTAs and lanes, as those of CSR do, so that formats that have no row in common are one launch.
 std::string spmm_formats_schedule(int64_t feat, const Formats& formats, const VectorUnit& unit) {
   const RowTiles tiles = row_tiles(feat, unit);
   const int64_t width = tiles.lanes == 1 ? unit.lanes : tiles.lanes;
-  std::string text = fmt::format("decompose_format(csrmm, A, {})\nlower()\nparallel(csrmm_init.i)\n", to_text(formats));
+  std::string text = fmt::format("decompose_format(csrmm, A, {})\nlower()\n", to_text(formats));
+  text +=
+      unit.is_of_card ? card_rows({.iteration = "csrmm_init", .cta = "i", .feat = feat}) : "parallel(csrmm_init.i)\n";
   int number = 0;
   for (const FormatLoops& part : loops_of_formats("csrmm", formats)) {
+    if (unit.is_of_card && part.has_rows_outside && !part.has_rows_within) {
+      const std::vector<std::string> reductions(part.loops.begin() + 1, part.loops.end());
+      text += card_rows({.iteration = part.iteration, .cta = part.outer(), .reductions = reductions, .feat = feat});
+      continue;
+    }
     const bool has_tiles = tiles.lanes == 1 || feat > width;
     const std::string outer = fmt::format("ko_{}", number), inner = fmt::format("ki_{}", number);
     ++number;
@@ -180,9 +189,8 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
   const FormatChoice choice = options.format == "auto"
                                   ? choice_of(data_of(a, "a"), call)
                                   : FormatChoice{formats_for(options.format, a), default_prefetch(feat)};
-  const bool may_be_split = device != Device::cpu() && options.format == "auto";
-  if (const LongRows* rows = may_be_split ? long_rows_of(data_of(a, "a")) : nullptr)
-    return spmm_with_long_rows(a, *rows, values, b, c, stream);
+  const bool may_be_cut = device != Device::cpu() && options.format == "auto";
+  if (may_be_cut && runs_in_groups(data_of(a, "a"), feat, dtype)) return spmm_with_long_rows(a, values, b, c, stream);
   gather_operator(call.op, choice, feat, dtype, device)
       .run({.structures = {{"J", a}},
             .buffers = {{"A", values}, {"B", b}, {"C", c}},

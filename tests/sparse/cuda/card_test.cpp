@@ -23,7 +23,8 @@ TEST(SparseCallsOnCard, AreAsOnTheCpu) {
 }
 
 TEST(SparseCallsOnCard, AddUpLongRowsInPieces) {
-  for (const DType dtype : {DType::fp32, DType::bf16}) expect_long_rows_as_on_the_cpu(dtype);
+  for (const DType dtype : {DType::fp32, DType::bf16})
+    for (const int64_t feat : {1, 8, 32, 128, 1024}) expect_long_rows_as_on_the_cpu(dtype, feat);
 }
 
 }  // namespace

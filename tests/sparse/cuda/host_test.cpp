@@ -61,10 +61,29 @@ TEST_F(SparseCard, RunsReadyOperatorsAsTheInterpreterDoes) {
   }
 }
 
-TEST_F(SparseCard, RunsCallsWhereTheirTensorsLie) { expect_calls_as_on_the_cpu({12, 3}, {"hyb(1, 2)"}); }
+TEST_F(SparseCard, RunsCallsWhereTheirTensorsLie) {
+  // The buckets of a format are one launch, behind copies of values and init.
+  std::map<std::string, int> launched;
+  testing::watch_launch = [&](const std::string& symbol, const cuda::Grid&, const void*) { ++launched[symbol]; };
+  expect_calls_as_on_the_cpu({12, 3}, {"hyb(1, 2)"});
+  testing::watch_launch = nullptr;
+  EXPECT_EQ(launched["weft_spmm_preprocess_0"], 1);
+  EXPECT_EQ(launched["weft_spmm_1"], 1);
+  EXPECT_EQ(launched.count("weft_spmm_2"), 0u);
+}
 
+// In one launch, but for a row that is too long for a CTA: of that, pieces of all CTAs, and their sum.
 TEST_F(SparseCard, AddsUpLongRowsInPieces) {
-  for (const DType dtype : {DType::fp32, DType::bf16}) expect_long_rows_as_on_the_cpu(dtype);
+  std::vector<std::string> launched;
+  testing::watch_launch = [&](const std::string& symbol, const cuda::Grid&, const void*) {
+    launched.push_back(symbol);
+  };
+  expect_long_rows_as_on_the_cpu(DType::fp32, 8);
+  EXPECT_EQ(launched, std::vector<std::string>(2, "weft_spmm_row_groups_0"));
+  launched.clear();
+  expect_long_rows_as_on_the_cpu(DType::bf16, 1024);
+  testing::watch_launch = nullptr;
+  EXPECT_EQ(launched.size(), 6);
 }
 
 TEST_F(SparseCard, LaunchesAsManyThreadsAsLoopsHaveIterations) {
