@@ -342,8 +342,9 @@ void bind_buffers(const Stage1& program, const std::map<std::string, TensorView>
     check(tensor.is_contiguous(), ErrorCode::invalid_stride, "{}: is not contiguous", given);
     check(tensor.size() == count, ErrorCode::invalid_shape, "{}: {} has {} values; the program has {} there", given,
           tensor, tensor.size(), count);
-    bound.given.push_back({buffer.name, bytes, writes(program, buffer.name)});
+    bound.given.push_back({buffer.name, bytes, writes(program, buffer.name), &bound.pointers[buffer.name]});
   }
+  std::sort(bound.given.begin(), bound.given.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   rebind_buffers(buffers, bound);
 }
 
@@ -354,12 +355,13 @@ bool writes(const Stage1& program, const std::string& buffer) {
 }
 
 void rebind_buffers(const std::map<std::string, TensorView>& buffers, Bound& bound) {
-  for (const Bound::Given& given : bound.given) bound.pointers[given.name] = buffers.at(given.name).data();
+  auto tensor = buffers.begin();
+  for (const Bound::Given& given : bound.given) *given.pointer = (tensor++)->second.data();
   for (const Bound::Given& a : bound.given)
     for (const Bound::Given& b : bound.given) {
       if (!a.written || &a == &b) continue;
-      const auto* at = static_cast<const char*>(bound.pointers[a.name]);
-      const auto* other = static_cast<const char*>(bound.pointers[b.name]);
+      const auto* at = static_cast<const char*>(*a.pointer);
+      const auto* other = static_cast<const char*>(*b.pointer);
       check(at + a.bytes <= other || other + b.bytes <= at, ErrorCode::invalid_argument,
             "buffers['{}'] is written and overlaps with buffers['{}']; give it memory of its own", a.name, b.name);
     }

@@ -32,8 +32,9 @@ struct Bound {
     std::string name;
     size_t bytes;
     bool written;
+    void** pointer;  // in `pointers`
   };
-  std::vector<Given> given = {};  // the caller's tensors
+  std::vector<Given> given = {};  // the caller's tensors, by name
   std::shared_ptr<Placed> placed = {};
 };
 

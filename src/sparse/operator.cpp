@@ -4,6 +4,7 @@
 #include <chrono>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 
@@ -54,8 +55,42 @@ void run_anew(const Operator::Impl& impl, const RunArguments& arguments, Stream 
   impl.loaded->compute(bound, stream);
 }
 
-bool is_in_graph(const Operator::Impl& impl) {
-  return std::find(impl.captured.begin(), impl.captured.end(), impl.last) != impl.captured.end();
+// How many bindings are kept that no graph runs with: on a card as many as structures of a model's layers tend to be.
+// On the CPU, where nothing is captured, one.
+size_t num_kept(Device device) { return device == Device::cpu() ? 1 : 8; }
+
+bool is_in_graph(const Operator::Impl& impl, const std::shared_ptr<Bound>& bound) {
+  return std::find(impl.captured.begin(), impl.captured.end(), bound) != impl.captured.end();
+}
+
+bool is_repeated(const Binding& binding, const RunArguments& arguments) {
+  const RunArguments& before = binding.arguments;
+  return same_structures(before.structures, arguments.structures) && before.reals == arguments.reals &&
+         before.scalars == arguments.scalars && same_shapes(before.buffers, arguments.buffers);
+}
+
+// Takes out of the list what the run is bound to already; else what its structures are, and nobody else needs; else
+// nothing.
+Binding taken(Operator::Impl& impl, const RunArguments& arguments) {
+  const auto find = [&](const auto& is_wanted) {
+    return std::find_if(impl.bindings.rbegin(), impl.bindings.rend(), is_wanted);
+  };
+  auto found = find([&](const Binding& b) { return is_repeated(b, arguments); });
+  if (found == impl.bindings.rend())
+    found = find([&](const Binding& b) {
+      return same_structures(b.arguments.structures, arguments.structures) && !is_in_graph(impl, b.bound);
+    });
+  if (found == impl.bindings.rend()) return {};
+  Binding binding = std::move(*found);
+  impl.bindings.erase(std::next(found).base());
+  return binding;
+}
+
+void keep(Operator::Impl& impl, Binding binding) {
+  impl.bindings.push_back(std::move(binding));
+  const auto is_free = [&](const Binding& b) { return !is_in_graph(impl, b.bound); };
+  if (static_cast<size_t>(std::count_if(impl.bindings.begin(), impl.bindings.end(), is_free)) > num_kept(impl.device))
+    impl.bindings.erase(std::find_if(impl.bindings.begin(), impl.bindings.end(), is_free));
 }
 
 }  // namespace
@@ -86,37 +121,38 @@ void Operator::run(const RunArguments& arguments, Stream stream) const {
   else if (!turn.try_lock())
     return run_anew(impl, arguments, stream);
 
-  const bool is_same = impl.last != nullptr && same_structures(impl.last_arguments.structures, arguments.structures);
-  const bool same_reals = impl.last_arguments.reals == arguments.reals;
-  const bool keeps_values = is_same && same_reals && impl.has_values && arguments.values_unchanged;
-  const bool is_repeated = is_same && same_reals && impl.last_arguments.scalars == arguments.scalars &&
-                           same_shapes(impl.last_arguments.buffers, arguments.buffers);
   const bool is_captured = impl.loaded->is_captured(stream);
-  check(
-      is_repeated || !is_captured, ErrorCode::invalid_argument,
-      "run: its stream is being captured, and memory that a run with these structures, parameters and shapes needs is "
-      "not there yet; run once so before the capture");
-  const bool keeps_binding = is_same && (is_repeated || !is_in_graph(impl));
-  std::shared_ptr<Bound> bound = std::exchange(impl.last, nullptr);  // what throws leaves none
-  impl.has_values = impl.has_values && keeps_binding;
-  if (is_repeated) {
-    rebind_buffers(arguments.buffers, *bound);
-  } else {
-    if (!keeps_binding) {
-      bound = std::make_shared<Bound>();
-      bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, *bound);
-    }
-    bind_rest(impl, arguments, *bound);
-    impl.loaded->place(*bound);
-    impl.last_arguments = arguments;
+  const std::shared_ptr<Bound> last = impl.bindings.empty() ? nullptr : impl.bindings.back().bound;
+  Binding binding = taken(impl, arguments);  // what throws leaves none
+  const bool repeats = binding.bound != nullptr && is_repeated(binding, arguments);
+  const bool same_reals = binding.bound != nullptr && binding.arguments.reals == arguments.reals;
+  const bool has_values = std::exchange(impl.has_values, false) && binding.bound == last && same_reals;
+  if (!repeats && is_captured) {
+    if (binding.bound != nullptr) keep(impl, std::move(binding));
+    fail(ErrorCode::invalid_argument,
+         "run: its stream is being captured, and memory that a run with these structures, parameters and shapes needs "
+         "is not there yet; run once so before the capture");
   }
-  impl.last = std::move(bound);
-  if (is_captured && !is_in_graph(impl)) impl.captured.push_back(impl.last);
-  if (has_preprocess && !(keeps_values && impl.has_values)) {
-    impl.loaded->preprocess(*impl.last, stream);
+  if (repeats) {
+    rebind_buffers(arguments.buffers, *binding.bound);
+  } else {
+    if (binding.bound == nullptr) {
+      binding.bound = std::make_shared<Bound>();
+      bind_structures(made.stage1, made.schedule.decompositions(), arguments.structures, *binding.bound);
+    }
+    bind_rest(impl, arguments, *binding.bound);
+    impl.loaded->place(*binding.bound);
+    binding.arguments = arguments;
+  }
+  const std::shared_ptr<Bound> bound = binding.bound;
+  if (is_captured && !is_in_graph(impl, bound)) impl.captured.push_back(bound);
+  keep(impl, std::move(binding));
+  impl.has_values = has_values;
+  if (has_preprocess && !(arguments.values_unchanged && has_values)) {
+    impl.loaded->preprocess(*bound, stream);
     impl.has_values = !is_captured;  // a graph fills them when it runs
   }
-  impl.loaded->compute(*impl.last, stream);
+  impl.loaded->compute(*bound, stream);
 }
 
 std::string Operator::text(std::string_view stage) const {

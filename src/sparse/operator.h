@@ -3,10 +3,18 @@
 
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "sparse/backend.h"
 
 namespace weft::sparse {
+
+// What a run was bound to, with formats made of its structures, their values, and memory of temporary buffers. A run
+// that differs from it in the addresses of its tensors alone is bound to no more than these.
+struct Binding {
+  RunArguments arguments = {};
+  std::shared_ptr<Bound> bound = {};
+};
 
 struct Operator::Impl {
   Impl(Compilation compilation, Device on) : made(std::move(compilation)), device(on) {}
@@ -14,12 +22,9 @@ struct Operator::Impl {
   Device device;                              // that it runs on
   std::unique_ptr<const Loaded> loaded = {};  // null: compiled up to some pass
   Names own = {};  // memory that is made here; a schedule may have kept a temporary buffer in registers
-  // What the last run was bound to, with formats made of its structures, their values, and memory of temporary buffers.
-  // A run that differs in the addresses of its tensors alone is bound to no more than these.
   std::mutex mutex = {};
-  std::shared_ptr<Bound> last = {};
-  RunArguments last_arguments = {};
-  bool has_values = false;
+  std::vector<Binding> bindings = {};                       // of the last runs, the last one last
+  bool has_values = false;                                  // whether the last one's formats do
   std::vector<std::shared_ptr<const Bound>> captured = {};  // what graphs run with, for as long as the operator lives
 };
 

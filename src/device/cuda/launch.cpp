@@ -1,5 +1,6 @@
 #include "device/cuda/launch.h"
 
+#include <iterator>
 #include <vector>
 
 #include "base/check.h"
@@ -39,12 +40,14 @@ void launch_with(const Kernel& kernel, const Grid& grid, api::Stream stream, con
   if (grid.programmatic_launch && is_hopper)
     add(api::kProgrammaticStreamSerialization).programmatic_stream_serialization = 1;
   auto* const first = static_cast<uint64_t*>(const_cast<void*>(args));
-  void* one[] = {first};
-  std::vector<void*> all;  // a launch with a struct allocates nothing
-  for (int i = 0; i < kernel.num_arguments; ++i) all.push_back(first + i);
+  void* few[64] = {first};  // enough for almost any launch, which then allocates nothing
+  std::vector<void*> many;
+  void** all = few;
+  if (kernel.num_arguments > static_cast<int>(std::size(few)))
+    all = (many.resize(static_cast<size_t>(kernel.num_arguments)), many.data());
+  for (int i = 0; i < kernel.num_arguments; ++i) all[i] = first + i;
   const Current current(card);
-  card.check_launch(card.driver().launch_kernel(&config, kernel.function, all.empty() ? one : all.data(), nullptr),
-                    kernel.name);
+  card.check_launch(card.driver().launch_kernel(&config, kernel.function, all, nullptr), kernel.name);
 }
 
 }  // namespace weft::cuda

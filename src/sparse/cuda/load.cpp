@@ -18,6 +18,9 @@
 namespace weft::sparse {
 namespace {
 
+// Of a CTA: eight of them leave most of a multiprocessor's memory to its cache, which gathers live on.
+constexpr int kFewShared = 8 << 10;
+
 // What lies there when it returns, for every stream.
 Workspace copied(Device device, const void* from, size_t bytes) {
   Workspace memory(device, std::max<size_t>(bytes, 16));
@@ -49,11 +52,25 @@ struct Failures {
   }
 };
 
+// What the kernels of a part are launched with: of one run to the next the addresses of tensors change alone.
+struct Call {
+  struct Tensor {
+    size_t word;
+    void* const* pointer;   // of the binding
+    const char* read_wide;  // its name, where it begins at a multiple of 16 bytes; else null
+  };
+  std::vector<uint64_t> words = {};
+  std::vector<Tensor> tensors = {};
+  std::vector<cuda::Grid> grids = {};  // of each kernel
+};
+
 struct PlacedOnCard : Placed {
   std::map<std::string, const void*> arrays = {};
   std::map<std::string, Workspace> own = {};  // of those that no structure holds
   std::shared_ptr<cuda::Report> report = {};
   std::unique_ptr<cuda::Runtime::Order> order = {};  // where runs write memory of the binding's own
+  // Changed by the operator's turns alone.
+  mutable Call preprocess = {}, compute = {};
 };
 
 class LoadedOnCard : public Loaded {
@@ -94,11 +111,17 @@ class LoadedOnCard : public Loaded {
     if (!failures->list.empty())
       placed.report = cuda::make_report(device_, failures->list.size(),
                                         [failures](std::span<const uint64_t> words) { failures->refuse(words); });
+    placed.preprocess = call_of(preprocess_, 0, bound, placed);
+    placed.compute = call_of(compute_, preprocess_.failures.size(), bound, placed);
   }
 
-  void preprocess(const Bound& bound, Stream stream) const override { run(preprocess_, 0, bound, stream); }
+  void preprocess(const Bound& bound, Stream stream) const override {
+    const auto& placed = static_cast<const PlacedOnCard&>(*bound.placed);
+    run(preprocess_, placed, placed.preprocess, stream);
+  }
   void compute(const Bound& bound, Stream stream) const override {
-    run(compute_, preprocess_.failures.size(), bound, stream);
+    const auto& placed = static_cast<const PlacedOnCard&>(*bound.placed);
+    run(compute_, placed, placed.compute, stream);
   }
   bool is_captured(Stream stream) const override { return cuda::runtime().is_capturing(device_, stream); }
 
@@ -130,7 +153,7 @@ class LoadedOnCard : public Loaded {
                      .shared_bytes = shared_bytes,
                      .num_arguments = static_cast<int>(function.buffers.size() + function.scalars.size() +
                                                        function.reals.size() + (failures.empty() ? 0 : 1)),
-                     .carveout = shared_bytes > 0 ? cuda::Carveout::shared_memory : cuda::Carveout::cache}));
+                     .carveout = shared_bytes > kFewShared ? cuda::Carveout::shared_memory : cuda::Carveout::cache}));
       }
       // Texts call some buffers otherwise, in the same order.
       for (size_t b = 0; b < function.buffers.size(); ++b)
@@ -139,29 +162,46 @@ class LoadedOnCard : public Loaded {
     }
   };
 
-  void run(const Part& part, size_t first_failure, const Bound& bound, Stream stream) const {
-    if (!stream.is_default()) check_on("run", "stream", stream.device(), device_);
-    const auto& placed = static_cast<const PlacedOnCard&>(*bound.placed);
-    std::vector<uint64_t> words;
+  Call call_of(const Part& part, size_t first_failure, Bound& bound, const PlacedOnCard& placed) const {
+    Call call;
     for (const loop::Buffer& buffer : part.function.buffers) {
       const auto array = placed.arrays.find(buffer.name);
-      const void* const data = array != placed.arrays.end() ? array->second : bound.pointers.at(buffer.name);
-      const auto address = reinterpret_cast<uintptr_t>(data);
-      check(address % 16 == 0 || !part.wide.contains(buffer.name), ErrorCode::invalid_argument,
-            "buffers['{}']: begins at {:#x}; required: a multiple of 16 bytes, as it is read 16 bytes at a time",
-            buffer.name, address);
-      words.push_back(address);
+      if (array == placed.arrays.end()) {
+        const auto wide = part.wide.find(buffer.name);
+        call.tensors.push_back(
+            {call.words.size(), &bound.pointers.at(buffer.name), wide == part.wide.end() ? nullptr : wide->c_str()});
+      }
+      call.words.push_back(array == placed.arrays.end() ? 0 : reinterpret_cast<uintptr_t>(array->second));
     }
     for (const std::string& scalar : part.function.scalars)
-      words.push_back(static_cast<uint64_t>(bound.numbers.scalars.at(scalar)));
+      call.words.push_back(static_cast<uint64_t>(bound.numbers.scalars.at(scalar)));
     for (const std::string& real : part.function.reals)
-      words.push_back(std::bit_cast<uint64_t>(bound.numbers.reals.at(real)));
-    if (!part.failures.empty()) words.push_back(reinterpret_cast<uintptr_t>(placed.report->words() + first_failure));
-    const cuda::Runtime& on = cuda::runtime();
-    const auto launch = [&] {
-      for (size_t k = 0; k < part.kernels.size(); ++k)
-        on.launch(*part.kernels[k], part.grids[k].grid(bound.numbers, on.num_multiprocessors(device_)), words.data(),
-                  words.size() * sizeof(uint64_t), stream);
+      call.words.push_back(std::bit_cast<uint64_t>(bound.numbers.reals.at(real)));
+    if (!part.failures.empty())
+      call.words.push_back(reinterpret_cast<uintptr_t>(placed.report->words() + first_failure));
+    const int num_multiprocessors = cuda::runtime().num_multiprocessors(device_);
+    for (const BoundGrid& grid : part.grids) call.grids.push_back(grid.grid(bound.numbers, num_multiprocessors));
+    return call;
+  }
+
+  void run(const Part& part, const PlacedOnCard& placed, Call& call, Stream stream) const {
+    if (!stream.is_default()) check_on("run", "stream", stream.device(), device_);
+    for (const Call::Tensor& tensor : call.tensors) {
+      const auto address = reinterpret_cast<uintptr_t>(*tensor.pointer);
+      check(address % 16 == 0 || tensor.read_wide == nullptr, ErrorCode::invalid_argument,
+            "buffers['{}']: begins at {:#x}; required: a multiple of 16 bytes, as it is read 16 bytes at a time",
+            tensor.read_wide, address);
+      call.words[tensor.word] = address;
+    }
+    const struct {
+      const Part& part;
+      const Call& call;
+      Stream stream;
+    } all{part, call, stream};
+    const auto launch = [&all] {  // small enough to be called without an allocation
+      for (size_t k = 0; k < all.part.kernels.size(); ++k)
+        cuda::runtime().launch(*all.part.kernels[k], all.call.grids[k], all.call.words.data(),
+                               all.call.words.size() * sizeof(uint64_t), all.stream);
     };
     placed.order != nullptr ? placed.order->enqueue(stream, launch) : launch();
   }

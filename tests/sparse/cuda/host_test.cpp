@@ -173,6 +173,44 @@ TEST_F(SparseCard, RunsInGraphs) {
   spmm.expect("the graph");
 }
 
+// Layers of one model may have structures of their own: an operator's graph runs with all that ran before the capture,
+// however they take turns.
+TEST_F(SparseCard, RunsInGraphsWithSeveralStructures) {
+  const Operator op = compiled(kSpmmProgram, "decompose_format(csrmm, A, ell(2), csr())\nlower()\nparallel(csrmm.i)\n");
+  Spmm first(op), second(op), third(op);
+  cuda::Card& card = cuda::Card::at(0);
+  const cuda::OwnedStream own = cuda::make_stream(card);
+  const Stream stream = Stream::cuda(own.get());
+  for (const Spmm* spmm : {&first, &second}) op.run(spmm->card.arguments, stream);
+  const cuda::Graph graph = cuda::capture(card, own.get(), [&] {
+    for (const Spmm* spmm : {&first, &second, &first}) op.run(spmm->card.arguments, stream);
+  });
+  // What graphs run with stays, however many others there are.
+  for (int i = 0; i < 10; ++i) {
+    const Spmm other(op);
+    op.run(other.card.arguments, stream);
+  }
+  for (const Spmm* spmm : {&first, &second}) spmm->card.tensor("C").send();
+  cuda::launch(graph, own.get());
+  first.expect("the first structure");
+  second.expect("the second structure");
+  expect_contains(refusal([&] { cuda::capture(card, own.get(), [&] { op.run(third.card.arguments, stream); }); }),
+                  "run once so before the capture", "a structure that did not run");
+  // Values that are said to be those of the last run are so where that had this structure.
+  RunArguments again = first.card.arguments;
+  again.values_unchanged = true;
+  int preprocessed = 0;
+  testing::watch_launch = [&](const std::string& symbol, const cuda::Grid&, const void*) {
+    preprocessed += symbol == "weft_spmm_preprocess_0";
+  };
+  for (int repeat = 0; repeat < 3; ++repeat) op.run(again, stream);
+  EXPECT_EQ(preprocessed, 1);
+  op.run(second.card.arguments, stream);
+  op.run(again, stream);
+  EXPECT_EQ(preprocessed, 3);
+  testing::watch_launch = nullptr;
+}
+
 // Memory of its own stays the graph's, also where a later run needs more of it.
 TEST_F(SparseCard, KeepsMemoryOfGraphs) {
   constexpr const char* kShifted = R"(program shifted(n):
