@@ -47,6 +47,7 @@ class StageWalk {
   // From stage `number` of all on.
   WEFT_INLINE explicit StageWalk(StageBarriers<kStages>& barriers, u32 number = 0)
       : barriers_(barriers), number_(number) {}
+  WEFT_INLINE StageWalk previous() const { return StageWalk(barriers_, number_ - 1); }
   WEFT_INLINE int stage() const { return static_cast<int>(number_ % kStages); }
 
   // Where threads fill it themselves: until it is empty, and, once what this thread stored is there, that it is.

@@ -31,6 +31,10 @@ struct VisibleRange {
   constexpr bool touches(int begin, int end) const {
     return (low[0] < end && high[0] > begin) || (low[1] < end && high[1] > begin);
   }
+  // By some row each, by the same interval.
+  constexpr bool is_seen(int begin, int end) const {
+    return (low[0] <= begin && end <= high[0]) || (low[1] <= begin && end <= high[1]);
+  }
   constexpr bool is_seen_by_all(int begin, int end) const {
     return (all_low[0] <= begin && end <= all_high[0]) || (all_low[1] <= begin && end <= all_high[1]);
   }
@@ -176,6 +180,8 @@ constexpr int latent_shared_bytes(int dim_qk) {
 // Tiles of a producer begin at multiples of so many tokens of a page list, as items do that do not begin a unit: boxes
 // of so many, or of a share of them, lie in one page.
 inline constexpr int kProducerGranule = 64;
+// Tiles whose rows are known: keys come a tile ahead of values, and the tile behind them is looked up meanwhile.
+inline constexpr int kSourcesOfProducer = 3;
 
 // producer::Shape::Shared.
 constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool gathers) {
@@ -185,7 +191,7 @@ constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool 
   return add_scratch(bytes, of.threads, of.most_dim())
       .add<unsigned char>(2 * job.total(), 16)
       .add<unsigned long long>(2 * (2 + query_stages + 2 * of.stages) + 1)
-      .add<Source<false>>(gathers ? 2 * of.keys : 1)
+      .add<Source<false>>(gathers ? kSourcesOfProducer * of.keys : 1)
       .add<unsigned char>(2 * (query_stages * of.rows * qk + of.stages * of.keys * (qk + vo)), 1024)
       .total();
 }

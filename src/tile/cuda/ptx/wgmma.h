@@ -39,11 +39,12 @@ struct MatrixDescriptor {
 template <MatrixTile tile, Major major>
 WEFT_INLINE MatrixDescriptor<major> matrix_descriptor(const void* data, int row, int column) {
   static_assert(tile.is_valid());
-  constexpr u64 kLayout = static_cast<u64>(tile.leading(major) / 16) << 16 |
-                          static_cast<u64>(tile.stride(major) / 16) << 32 |
-                          static_cast<u64>((4 - static_cast<int>(tile.swizzle)) % 4) << 62;
-  const u32 start = shared_address(data) + static_cast<u32>(tile.offset(row, column));
-  return {kLayout | (start & 0x3ffff) >> 4};
+  // Addresses of shared memory have 18 bits. What is added to the tile's own is known, but for where the tile lies.
+  constexpr u32 kLow = static_cast<u32>(tile.leading(major) / 16) << 16;
+  constexpr u32 kHigh =
+      static_cast<u32>(tile.stride(major) / 16) | static_cast<u32>((4 - static_cast<int>(tile.swizzle)) % 4) << 30;
+  const u32 start = (shared_address(data) >> 4) + static_cast<u32>(tile.offset(row, column)) / 16;
+  return {static_cast<u64>(kHigh) << 32 | (kLow + start)};
 }
 
 // The compiler moves no access of these registers across the call. One statement for all: each takes time to compile.

@@ -23,11 +23,16 @@ class Logits {
         begin_(rows.item.first_pos + at_),
         keys_(rows.walk().end - at_ < kKeys ? rows.walk().end - at_ : kKeys) {}
 
+  // Whether there are all keys of the tile, and each row sees each of them, but for what a mask's functor hides.
+  WEFT_INLINE bool are_seen_by_all() const {
+    return keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
+           rows_.visible().is_seen_by_all(begin_, begin_ + kKeys);
+  }
   // Turns scores of keys from `first` on, of fragments from `fragment` on, into logits divided by rows.scale(), hidden
   // ones into what hides them.
-  WEFT_INLINE void make(int first, Scores& s, int fragment = 0) const {
-    const bool all = keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
-                     rows_.visible().is_seen_by_all(begin_, begin_ + kKeys);
+  WEFT_INLINE void make(int first, Scores& s, int fragment = 0) const { make(first, s, fragment, are_seen_by_all()); }
+  // `all`: are_seen_by_all().
+  WEFT_INLINE void make(int first, Scores& s, int fragment, bool all) const {
     multiply_by_tokens<Shape, &Scales::of_key>(thread_, tile_, first, s);
     if (Shape::kFunctor && !(F::leaves_logits(rows_.p) && !Shape::kMaskFunctor)) {
       if constexpr (HeadScales<Shape>::kThere) multiply(s, HeadScales<Shape>::of_key());

@@ -20,11 +20,16 @@ inline constexpr u32 kExponents = 0x7f807f80u;
 template <>
 inline constexpr u32 kExponents<fp16> = 0x7c007c00u;
 
-// The elements of a word that are NaN or infinite become 0; whether there were some.
+// The highest bit of each element of a word that is NaN or infinite.
+template <class T>
+WEFT_INLINE u32 carry_of_non_finite(u32 word) {
+  constexpr u32 kLowest = kExponents<T> & ~(kExponents<T> << 1);
+  return ((word & kExponents<T>)+kLowest) & 0x80008000u;  // an exponent carries where it is all ones
+}
+// Such elements become 0; whether there were some.
 template <class T>
 WEFT_INLINE bool drop_non_finite(u32& word) {
-  constexpr u32 kLowest = kExponents<T> & ~(kExponents<T> << 1);
-  const u32 full = ((word & kExponents<T>)+kLowest) & 0x80008000u;  // an exponent carries where it is all ones
+  const u32 full = carry_of_non_finite<T>(word);
   if (full == 0) return false;
   word &= ~(full | (full - (full >> 15)));
   return true;
@@ -43,31 +48,12 @@ class Load {
   WEFT_INLINE Load(const Call& call, const P& p, const Loader& loader)
       : call_(call), p_(p), loader_(loader), thread_(ptx::thread_index() - S::kThreads) {}
 
+  // A job is found while the keys of the one before it are multiplied.
   WEFT_INLINE void run() {
-    ItemRecord(&items)[2] = Shape::shared().scratch.items;
-    int at = 0;
-    for (int worker = ptx::cta_index(); worker < header().num_workers; worker += ptx::num_ctas()) {
-      if (worker != ptx::cta_index()) {
-        fetch_record(worker, items[at]);
-        ptx::cp_async_commit();
-        ptx::cp_async_wait<0>();
-        sync();
-      }
-      for (bool more = true; more; at ^= 1) {
-        const ItemRecord& item = items[at];
-        more = item.next >= 0;
-        if (more) fetch_record(item.next, items[at ^ 1]);  // it lands with the first keys
-        const int num_rows = item.num_rows * call_.group_size;
-        if (num_rows == 0) land_record();
-        WEFT_NO_UNROLL
-        for (int kv_head = item.kv_head_begin; num_rows > 0 && kv_head < item.kv_head_end; ++kv_head) WEFT_NO_UNROLL
-        for (int first = 0; first < num_rows; first += Shape::kRows)
-          load(item, kv_head, first, num_rows - first < Shape::kRows ? num_rows - first : Shape::kRows,
-               kv_head + 1 == item.kv_head_end && first + Shape::kRows >= num_rows);
-        sync();  // the record is there
-      }
-    }
-    tell_values<0>();
+    bool more = find_first();
+    if (more) ptx::wait_for_previous_kernel();  // which makes queries, keys and values, and no plan
+    while (more) more = load(found_);
+    settle();
     jobs_.wait_for_room();
     if (thread_ != 0) return;
     Shape::shared().jobs[jobs_.stage()].n = 0;
@@ -75,51 +61,86 @@ class Load {
   }
 
  private:
+  // What the last copies bring, of which nobody was told yet.
+  enum class Copied { nothing, queries, keys, values };
+
   WEFT_INLINE static void sync() { ptx::named_sync(Shape::kLoadersBarrier, kThreads); }
 
   WEFT_INLINE void fetch_record(int index, ItemRecord& to) const {
     copy_record(call_.plan, index, to, thread_, kThreads);
-  }
-  // Where no keys come.
-  WEFT_INLINE void land_record() {
-    tell_values<0>();
     ptx::cp_async_commit();
-    ptx::cp_async_wait<0>();
   }
 
-  WEFT_INLINE void load(const ItemRecord& item, int kv_head, int first, int n, bool ends_item) {
+  // The job that follows, where there is one: rows of a KV head of the item, or of another item. The first item's
+  // record is there, and that of the next one is on its way while an item has jobs.
+  WEFT_INLINE bool find_first() {
+    worker_ = ptx::cta_index();
+    if (worker_ >= header().num_workers) return false;
+    begin_item();
+    return find_next();
+  }
+  WEFT_INLINE bool find_next() {
+    ItemRecord(&items)[2] = Shape::shared().scratch.items;
+    WEFT_NO_UNROLL
+    while (kv_head_ >= items[at_].kv_head_end || items[at_].num_rows == 0) {
+      if (items[at_].next < 0) {
+        worker_ += ptx::num_ctas();
+        if (worker_ >= header().num_workers) return false;
+        fetch_record(worker_, items[at_ ^ 1]);
+      }
+      at_ ^= 1;
+      settle();
+      sync();
+      begin_item();
+    }
+    const ItemRecord& item = items[at_];
+    const int num_rows = item.num_rows * call_.group_size, first = first_;
+    const int n = num_rows - first < Shape::kRows ? num_rows - first : Shape::kRows, kv_head = kv_head_;
+    first_ += Shape::kRows;
+    if (first_ >= num_rows) first_ = 0, ++kv_head_;
     jobs_.wait_for_room();
-    Job& job = Shape::shared().jobs[jobs_.stage()];
-    job_ = jobs_.stage();
-    find(item, kv_head, first, n, ends_item, job);
+    found_ = jobs_.stage();
+    find(item, kv_head, first, n, kv_head_ >= item.kv_head_end, Shape::shared().jobs[found_]);
     jobs_.advance();
-    if (is_first_) ptx::wait_for_previous_kernel();  // which makes queries, keys and values, and no plan
-    is_first_ = false;
+    return true;
+  }
+  WEFT_INLINE void begin_item() {
+    ItemRecord(&items)[2] = Shape::shared().scratch.items;
+    kv_head_ = items[at_].kv_head_begin;
+    first_ = 0;
+    if (items[at_].next >= 0) fetch_record(items[at_].next, items[at_ ^ 1]);
+  }
+
+  // Queries, keys and values of a job. Keys go a tile ahead of values: they are free as soon as their scores are there.
+  // Where it returns the next job was found, if there is one.
+  WEFT_INLINE bool load(int slot) {
+    const Job& job = Shape::shared().jobs[slot];
     const int num_tiles = job.walk.num_tiles;
     if (num_tiles == 0) {
-      land_record();
+      settle();
       queries_.wait_for_room();  // outputs leave by way of their stage
       queries_.filled();
       queries_.advance();
-      return;
+      return find_next();
     }
     const Rows<Shape> rows(call_, p_, job);
     loader_.begin(rows, thread_);
+    fetch_keys(rows, 0);
+    if constexpr (Shape::kQueryStages > 1) fetch_queries(job);
+    if (num_tiles > 1) fetch_keys(rows, 1);
+    const int finds_at = num_tiles > 2 ? num_tiles - 2 : 0;
+    bool more = false;
     WEFT_NO_UNROLL
-    for (int tile = 0; tile < num_tiles; ++tile) {
-      loader_.fetch_keys(rows, tile, keys_, thread_);
-      keys_.advance();
-      ptx::cp_async_commit();
-      tell_values<1>();
-      if (tile == 0) fetch_queries(job);
-      const bool looks = is_seen_in_part(job, tile);
-      loader_.fetch_values(rows, tile, values_, looks, thread_);
-      values_.advance();
-      ptx::cp_async_commit();
-      told_job_ = job_, told_tile_ = tile, told_looks_ = looks;
-      if (tile == 0) tell_queries();
-      tell_keys();
+    for (int step = 0; step < num_tiles; ++step) {
+      fetch_values(rows, slot, step);
+      if (step == 0) {
+        if constexpr (Shape::kQueryStages == 1) fetch_queries(job);
+        settle();
+      }
+      if (step + 2 < num_tiles) fetch_keys(rows, step + 2);
+      if (step == finds_at) more = find_next();
     }
+    return more;
   }
 
   // All that the job says.
@@ -159,41 +180,57 @@ class Load {
         if (copy.template has<64>(i))
           copy.template copy<2 * Shape::kDimQk>(queries, i, query_of(call_, job.rows[64 * group + copy.row(i)]));
     }
-    ptx::cp_async_commit();
-  }
-
-  // What was fetched is there, and those who multiply are told: of queries and keys when values are on their way, of
-  // values when the next keys are.
-  WEFT_INLINE void tell_queries() {
-    ptx::cp_async_wait<1>();
-    queries_.filled();
+    copied(Copied::queries);
     queries_.advance();
   }
-  WEFT_INLINE void tell_keys() {
-    if constexpr (!Shape::kGathers) return;
-    ptx::cp_async_wait<1>();
-    keys_there_.filled();
-    keys_there_.advance();
+  WEFT_INLINE void fetch_keys(const Rows<Shape>& rows, int step) {
+    loader_.fetch_keys(rows, step, keys_, thread_);
+    if constexpr (Shape::kGathers) copied(Copied::keys);
+    keys_.advance();
   }
-  template <int pending>
-  WEFT_INLINE void tell_values() {
-    if (told_tile_ < 0) return;
-    auto& s = Shape::shared();
-    const auto values = Shape::values_of(values_there_.stage());
+  // Of the job in a slot.
+  WEFT_INLINE void fetch_values(const Rows<Shape>& rows, int slot, int step) {
+    const int tile = rows.tile(step);
+    const bool looks = is_seen_in_part(rows.job, tile);
+    loader_.fetch_values(rows, step, values_, looks, thread_);
     if constexpr (Shape::kGathers) {
-      ptx::cp_async_wait<pending>();
-      if (told_looks_) look(s.jobs[told_job_], told_tile_, values);
-      values_there_.filled();
-    } else if (told_looks_) {
+      copied(Copied::values);
+      look_at_ = looks ? Shape::kJobs * tile + slot : -1;
+    } else if (looks) {
+      settle();
+      auto& s = Shape::shared();
       ptx::mbarrier_wait(&s.landed, landed_parity_);
       landed_parity_ ^= 1;
-      look(s.jobs[told_job_], told_tile_, values);
+      look(s.jobs[slot], tile, Shape::values_of(values_.stage()));
       ptx::fence_async_shared();
       sync();
-      if (thread_ == 0) ptx::mbarrier_arrive(&s.of_values.full[values_there_.stage()]);
+      if (thread_ == 0) ptx::mbarrier_arrive(&s.of_values.full[values_.stage()]);
     }
-    values_there_.advance();
-    told_tile_ = -1;
+    values_.advance();
+  }
+
+  // Copies are on their way: those before them are there, and those who multiply are told.
+  WEFT_INLINE void copied(Copied what) {
+    ptx::cp_async_commit();
+    ptx::cp_async_wait<1>();
+    tell();
+    untold_ = what;
+  }
+  // All of them are there.
+  WEFT_INLINE void settle() {
+    ptx::cp_async_wait<0>();
+    tell();
+    untold_ = Copied::nothing;
+  }
+  WEFT_INLINE void tell() {
+    if (untold_ == Copied::queries) queries_.previous().filled();
+    if constexpr (!Shape::kGathers) return;
+    if (untold_ == Copied::keys) keys_.previous().filled();
+    if (untold_ != Copied::values) return;
+    const auto there = values_.previous();
+    if (look_at_ >= 0)
+      look(Shape::shared().jobs[look_at_ % Shape::kJobs], look_at_ / Shape::kJobs, Shape::values_of(there.stage()));
+    there.filled();
   }
 
   WEFT_INLINE static bool is_seen_in_part(const Job& job, int tile) {
@@ -204,13 +241,23 @@ class Load {
   WEFT_INLINE void look(Job& job, int tile, const typename Shape::Values& values) const {
     using Copy = mma::RowCopy<kThreads, Shape::kPadVo, typename Shape::Values>;
     const Copy own(values, thread_);
-    const int at = job.walk.at(tile);
+    const int at = job.walk.at(tile), begin = job.item.first_pos + at;
+    u32 carries = 0;
+    WEFT_UNROLL_4
+    for (int i = 0; i < Copy::template kCopies<Shape::kKeys>; ++i) {
+      if (!own.template has<Shape::kKeys>(i)) continue;
+      const Bytes16 chunk = *reinterpret_cast<const Bytes16*>(values.chunk(own.row(i), own.chunk));
+      WEFT_UNROLL
+      for (const u32 word : chunk.word) carries |= carry_of_non_finite<T>(word);
+    }
+    const bool all_are_seen = job.walk.end - at >= Shape::kKeys && job.visible.is_seen(begin, begin + Shape::kKeys);
+    if (all_are_seen && carries == 0) return;
     bool found = false;
     WEFT_NO_UNROLL
     for (int i = 0; i < Copy::template kCopies<Shape::kKeys>; ++i) {
       if (!own.template has<Shape::kKeys>(i)) continue;
-      const int t = at + own.row(i), pos = job.item.first_pos + t;
-      const bool is_seen = t < job.walk.end && job.visible.touches(pos, pos + 1);
+      const int t = at + own.row(i), pos = begin + own.row(i);
+      const bool is_seen = t < job.walk.end && job.visible.is_seen(pos, pos + 1);
       auto& chunk = *reinterpret_cast<Bytes16*>(values.chunk(own.row(i), own.chunk));
       if (!is_seen) {
         chunk = {};
@@ -232,14 +279,15 @@ class Load {
   const int thread_;
   tile::StageWalk<Shape::kJobs> jobs_{Shape::shared().of_jobs};
   tile::StageWalk<Shape::kQueryStages> queries_{Shape::shared().of_queries};
-  tile::StageWalk<kStages> keys_{Shape::shared().of_keys}, keys_there_ = keys_;
-  tile::StageWalk<kStages> values_{Shape::shared().of_values}, values_there_ = values_;
-  int job_ = 0;
-  // Values that nobody was told of yet.
-  int told_job_ = 0, told_tile_ = -1;
-  bool told_looks_ = false;
+  tile::StageWalk<kStages> keys_{Shape::shared().of_keys};
+  tile::StageWalk<kStages> values_{Shape::shared().of_values};
+  // The job that is found next: rows `first_` on of a KV head of the item whose record is number `at_`.
+  int worker_ = 0, at_ = 0, kv_head_ = 0, first_ = 0;
+  int found_ = 0;  // where the one lies that was found last
+  Copied untold_ = Copied::nothing;
+  // Values that nobody was told of yet, where they are looked at: the number of their tile, times kJobs, and their job.
+  int look_at_ = -1;
   u32 landed_parity_ = 0;
-  bool is_first_ = true;
 };
 #endif
 

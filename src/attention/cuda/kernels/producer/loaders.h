@@ -19,16 +19,18 @@ class Boxes {
   WEFT_INLINE Boxes(const abi::TensorMap& k, const abi::TensorMap& v) : k_(k), v_(v) {}
 
   WEFT_INLINE void begin(const Rows<Shape>&, int) const {}
-  WEFT_INLINE void fetch_keys(const Rows<Shape>& rows, int tile, tile::StageWalk<Shape::kStages>& to,
+  WEFT_INLINE void fetch_keys(const Rows<Shape>& rows, int step, tile::StageWalk<Shape::kStages>& to,
                               int thread) const {
     if (thread >= 32) return;
+    const Fetch<abi::in_wide_panels(Shape::kKeys, Shape::kPadQk)> fetch(k_, rows, step);
     u64* const full = thread == 0 ? to.fill(Shape::KeyTile::kBytes) : nullptr;
-    fetch<abi::in_wide_panels(Shape::kKeys, Shape::kPadQk)>(k_, rows.job, tile, Shape::keys_of(to.stage()).data, full);
+    fetch.run(Shape::keys_of(to.stage()).data, full);
   }
   // `looks`: at them, before they are multiplied: then the loaders say themselves that the stage is filled.
-  WEFT_INLINE void fetch_values(const Rows<Shape>& rows, int tile, tile::StageWalk<Shape::kStages>& to, bool looks,
+  WEFT_INLINE void fetch_values(const Rows<Shape>& rows, int step, tile::StageWalk<Shape::kStages>& to, bool looks,
                                 int thread) const {
     if (thread >= 32) return;
+    const Fetch<abi::in_wide_panels(Shape::kKeys, Shape::kPadVo)> fetch(v_, rows, step);
     u64* full = nullptr;
     if (thread == 0 && looks) {
       to.wait_for_room();
@@ -37,28 +39,47 @@ class Boxes {
     } else if (thread == 0) {
       full = to.fill(Shape::ValueTile::kBytes);
     }
-    fetch<abi::in_wide_panels(Shape::kKeys, Shape::kPadVo)>(v_, rows.job, tile, Shape::values_of(to.stage()).data,
-                                                            full);
+    fetch.run(Shape::values_of(to.stage()).data, full);
   }
 
  private:
+  // A tile's boxes by a warp. Where they lie is found before there is room for them.
   template <abi::MatrixTile kTile>
-  WEFT_INLINE void fetch(const abi::TensorMap& map, const Job& job, int tile, u8* to, u64* full) const {
-    ptx::warp_sync();
-    full = ptx::shuffle(full, 0);
-    const int rows = map.layout.box[1], panels = map.layout.box[2], boxes = Shape::kKeys / rows;
-    const int begin = job.walk.at(tile);
-    // Many tiles of rows read the same keys; small ones are alone with theirs.
-    const ptx::CachePolicy policy = job.item.tile_kind == TileKind::direct ? ptx::evict_first() : ptx::evict_last();
-    WEFT_NO_UNROLL
-    for (int i = ptx::lane(); i < boxes * (kTile.panels() / panels); i += 32) {
-      const int row = i % boxes * rows, panel = i / boxes * panels;
-      const Place place = job.tokens.place(begin + row, job.walk.end - 1);
-      ptx::tensor_load(to + panel * kTile.panel_bytes() + row * kTile.span(), map,
-                       {0, static_cast<int>(place.slot), panel, job.kv_head, static_cast<int>(place.page)}, full,
-                       policy);
+  class Fetch {
+   public:
+    WEFT_INLINE Fetch(const abi::TensorMap& map, const Rows<Shape>& rows, int step)
+        : map_(map),
+          job_(rows.job),
+          rows_(map.layout.box[1]),
+          panels_(map.layout.box[2]),
+          boxes_(Shape::kKeys / rows_),
+          begin_(job_.walk.at(rows.tile(step))),
+          first_(place(ptx::lane())) {}
+    WEFT_INLINE void run(u8* to, u64* full) const {
+      ptx::warp_sync();
+      full = ptx::shuffle(full, 0);
+      // Many tiles of rows read the same keys; small ones are alone with theirs.
+      const ptx::CachePolicy policy = job_.item.tile_kind == TileKind::direct ? ptx::evict_first() : ptx::evict_last();
+      Place of_box = first_;
+      WEFT_NO_UNROLL
+      for (int i = ptx::lane(); i < boxes_ * (kTile.panels() / panels_); i += 32) {
+        if (i >= 32) of_box = place(i);
+        const int panel = i / boxes_ * panels_;
+        ptx::tensor_load(to + panel * kTile.panel_bytes() + row(i) * kTile.span(), map_,
+                         {0, static_cast<int>(of_box.slot), panel, job_.kv_head, static_cast<int>(of_box.page)}, full,
+                         policy);
+      }
     }
-  }
+
+   private:
+    WEFT_INLINE int row(int i) const { return i % boxes_ * rows_; }
+    WEFT_INLINE Place place(int i) const { return job_.tokens.place(begin_ + row(i), job_.walk.end - 1); }
+
+    const abi::TensorMap& map_;
+    const Job& job_;
+    const int rows_, panels_, boxes_, begin_;
+    const Place first_;
+  };
 
   const abi::TensorMap &k_, &v_;
 };
@@ -74,31 +95,32 @@ class Gathers {
 
   WEFT_INLINE void begin(const Rows<Shape>& rows, int thread) const {
     locate(rows, 0, thread);
+    locate(rows, 1, thread);
     ptx::named_sync(Shape::kLoadersBarrier, kThreads);
   }
-  WEFT_INLINE void fetch_keys(const Rows<Shape>& rows, int tile, tile::StageWalk<Shape::kStages>& to,
+  WEFT_INLINE void fetch_keys(const Rows<Shape>& rows, int step, tile::StageWalk<Shape::kStages>& to,
                               int thread) const {
     to.wait_for_room();
-    copy<Shape::kDimQk, Shape::kPadQk>(Shape::keys_of(to.stage()), thread,
-                                       [&](int key) { return Shape::shared().sources[tile % 2][key].k; });
-    locate(rows, tile + 1, thread);
+    const auto* const sources = Shape::sources(step);
+    copy<Shape::kDimQk, Shape::kPadQk>(Shape::keys_of(to.stage()), thread, [&](int key) { return sources[key].k; });
+    if (step > 0) locate(rows, step + 1, thread);
   }
-  WEFT_INLINE void fetch_values(const Rows<Shape>&, int tile, tile::StageWalk<Shape::kStages>& to, bool,
+  WEFT_INLINE void fetch_values(const Rows<Shape>&, int step, tile::StageWalk<Shape::kStages>& to, bool,
                                 int thread) const {
     to.wait_for_room();
-    copy<Shape::kDimVo, Shape::kPadVo>(Shape::values_of(to.stage()), thread,
-                                       [&](int key) { return Shape::shared().sources[tile % 2][key].v; });
-    ptx::named_sync(Shape::kLoadersBarrier, kThreads);  // the next tile is found, and this one's rows were read
+    const auto* const sources = Shape::sources(step);
+    copy<Shape::kDimVo, Shape::kPadVo>(Shape::values_of(to.stage()), thread, [&](int key) { return sources[key].v; });
+    ptx::named_sync(Shape::kLoadersBarrier, kThreads);  // the next tile but one is found, and this one's rows were read
   }
 
  private:
-  WEFT_INLINE void locate(const Rows<Shape>& rows, int tile, int key) const {
-    if (key >= Shape::kKeys || tile >= rows.job.walk.num_tiles) return;
+  WEFT_INLINE void locate(const Rows<Shape>& rows, int step, int key) const {
+    if (key >= Shape::kKeys || step >= rows.job.walk.num_tiles) return;
     const Job& job = rows.job;
-    const int t = mma::token_to_load(rows, tile, key);
+    const int t = mma::token_to_load(rows, rows.tile(step), key);
     const int page = job.tokens.page(t);
-    Shape::shared().sources[tile % 2][key] = {job.tokens.row(rows.call.k, page, t, job.kv_head),
-                                              job.tokens.row(rows.call.v, page, t, job.kv_head)};
+    Shape::sources(step)[key] = {job.tokens.row(rows.call.k, page, t, job.kv_head),
+                                 job.tokens.row(rows.call.v, page, t, job.kv_head)};
   }
   template <int kDim, int kColumns, class Tile, class Source>
   WEFT_INLINE void copy(const Tile& to, int thread, const Source& source) const {

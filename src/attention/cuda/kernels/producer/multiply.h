@@ -70,10 +70,12 @@ class Multiply {
     Turns::give();
     ptx::wgmma_wait<0>(scores());
     release(keys_);
-    make_probabilities(rows, 0);
+    make_logits(rows, rows.tile(0), is_seen_by_all(rows, rows.tile(0)));
+    exponentiate<0>(rows);
+    exponentiate<1>(rows);
     tile::pack_a<T>(probabilities_, scores());
     WEFT_NO_UNROLL
-    for (int tile = 1; tile < num_tiles; ++tile) {
+    for (int step = 1; step < num_tiles; ++step) {
       thread_.forget();
       keys_.wait();
       Turns::wait();
@@ -81,12 +83,17 @@ class Multiply {
       multiply_keys();
       multiply_values();
       Turns::give();
+      const bool all_see = is_seen_by_all(rows, rows.tile(step));
       ptx::wgmma_wait<1>(scores());
       release(keys_);
-      make_probabilities(rows, tile);
+      make_logits(rows, rows.tile(step), all_see);
+      // Values are given back when half of the exponentials are taken: so much later they have been multiplied, and the
+      // next ones come for so much longer.
+      exponentiate<0>(rows);
       if constexpr (F::kSoftmax) ptx::finish_before_waiting(states_.rows[0].sum[0] + states_.rows[0].sum[1]);
-      ptx::wgmma_wait<0>(outputs(), probabilities_);
+      ptx::wgmma_wait<0>(outputs(), probabilities_, scores());
       release(values_);
+      exponentiate<1>(rows);
       tile::pack_a<T>(probabilities_, scores());
     }
     thread_.forget();
@@ -133,12 +140,22 @@ class Multiply {
       tile::multiply_async<T>(outputs(), probabilities_[k / 16], values.columns(k, 0), true);
     ptx::wgmma_commit();
   }
-  WEFT_INLINE void make_probabilities(const Rows& rows, int tile) {
-    mma::Logits<Shape, Rows>(rows, thread_, tile).make(0, scores_);
+  // Of a tile. Asked before its scores are there, it takes none of their time.
+  WEFT_INLINE bool is_seen_by_all(const Rows& rows, int tile) const {
+    return mma::Logits<Shape, Rows>(rows, thread_, tile).are_seen_by_all();
+  }
+  WEFT_INLINE void make_logits(const Rows& rows, int tile, bool all_see) {
+    mma::Logits<Shape, Rows>(rows, thread_, tile).make(0, scores_, 0, all_see);
+    if constexpr (F::kSoftmax)
+      shrinks_ = tile::follow_maxima(states_.rows, scores_, rows.scale() * tile::kLog2E, shrink_);
+  }
+  // Of one half of the keys.
+  template <int half>
+  WEFT_INLINE void exponentiate(const Rows& rows) {
     if constexpr (!F::kSoftmax) return;
-    const float to_log2 = rows.scale() * tile::kLog2E;
-    shrinks_ = tile::follow_maxima(states_.rows, scores_, to_log2, shrink_);
-    tile::exponentiate(states_.rows, scores_, to_log2);
+    constexpr int kColumns = kKeys / 8, kFirst = kColumns / 2, kOfHalf = half == 0 ? kFirst : kColumns - kFirst;
+    auto& scores = reinterpret_cast<float(&)[1][kOfHalf][4]>(scores_[0][half * kFirst]);
+    tile::exponentiate(states_.rows, scores, rows.scale() * tile::kLog2E);
   }
 
   WEFT_INLINE Scores& scores() { return reinterpret_cast<Scores&>(scores_); }

@@ -47,7 +47,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
     tile::StageBarriers<kQueryStages> of_queries;
     tile::StageBarriers<kStages> of_keys, of_values;
     u64 landed;  // values that are looked at before they are multiplied
-    Source<false> sources[kGathers ? 2 : 1][kGathers ? kKeys : 1];
+    Source<false> sources[kGathers ? kSourcesOfProducer : 1][kGathers ? kKeys : 1];
     alignas(1024) u8 tiles[kTileBytes];
   };
   static_assert(sizeof(Shared) == producer_shared_bytes({.dim_qk = S::kDimQk,
@@ -68,6 +68,8 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
   WEFT_INLINE static typename Base::Keys keys_of(int stage) {
     return {shared().tiles + kQueryStages * kQueryBytes + stage * KeyTile::kBytes};
   }
+  // Of a step's tile, where rows come one by one.
+  WEFT_INLINE static Source<false>* sources(int step) { return shared().sources[step % kSourcesOfProducer]; }
   WEFT_INLINE static typename Base::Values values_of(int stage) {
     return {keys_of(kStages).data + stage * ValueTile::kBytes};
   }
@@ -84,6 +86,9 @@ struct Rows : mma::RowsOfItem<Shape> {
   WEFT_INLINE const FusedRow& row(int r) const { return job.rows[r]; }
   WEFT_INLINE const VisibleRange& visible() const { return job.visible; }
   WEFT_INLINE const Walk<Shape::kKeys>& walk() const { return job.walk; }
+  // Tiles are walked from the last one on: what is left over when an item ends is seen by all rows, mostly, so that
+  // nobody waits for a look at it.
+  WEFT_INLINE int tile(int step) const { return job.walk.num_tiles - 1 - step; }
   WEFT_INLINE static const Source<false>* sources(int) { return nullptr; }
 };
 #endif
