@@ -2,6 +2,7 @@
 import gc
 import re
 import unittest
+from unittest import mock
 
 import numpy as np
 import torch
@@ -81,7 +82,7 @@ class Arrays(TestCase):
         b = torch.randn(30, 8)
         self.assert_close(weft.sparse.spmm(structure, values, b), dense @ b)
         with self.assertRaisesRegex(TypeError, "to_sparse_csr"):
-            weft.sparse.matrix(dense.to_sparse())
+            weft.sparse.matrix(dense.to_sparse_csc())
 
 
 class Operators(TestCase):
@@ -154,6 +155,19 @@ class Operators(TestCase):
         (values * (x[rows] * y[cols]).sum(-1) * weights).sum().backward()
         for made, t in zip(mine, (values, x, y)):
             self.assert_close(made, t.grad)
+
+    def test_sparse_operators_run_on_torch_s_stream(self):
+        stream = weft.Stream.cpu(weft.WorkerTeam(1))
+        structure, values = weft.sparse.matrix(torch.eye(4).to_sparse_csr())
+        matrix, values = weft.torch.Matrix(structure), values.requires_grad_()
+        x = torch.randn(4, 3, requires_grad=True)
+        for name, call in (("spmm", lambda: matrix.spmm(values, x)), ("sddmm", lambda: matrix.sddmm(values, x, x))):
+            for part in (name, name + "_backward"):
+                own = getattr(weft._weft.sparse, part)
+                with mock.patch.object(weft.torch, "_stream", return_value=stream), \
+                        mock.patch.object(weft._weft.sparse, part, side_effect=own) as called:
+                    call().sum().backward()
+                self.assertIs(called.call_args.kwargs["stream"], stream, part)
 
     def test_names_in_the_document_exist(self):
         text = (ROOT / "docs/python.md").read_text()
