@@ -13,7 +13,7 @@ namespace nb = nanobind;
 
 void define_jit(nb::module_& m) {
   nb::module_ all = m.def_submodule("jit", "The kernel cache: text and flags -> key -> disk -> loaded module.");
-  nb::class_<jit::Entry>(all, "Entry")
+  nb::class_<jit::Entry>(all, "Entry", "A kernel of the cache.")
       .def_ro("key", &jit::Entry::key)
       .def_ro("name", &jit::Entry::name)
       .def_ro("compiler", &jit::Entry::compiler)
@@ -21,11 +21,12 @@ void define_jit(nb::module_& m) {
       .def_ro("modified_s", &jit::Entry::modified_s)
       .def_ro("intact", &jit::Entry::intact)
       .def("__repr__", [](const jit::Entry& self) { return "<weft.jit.Entry '" + self.name + "'>"; });
-  all.def("cache_dir", &jit::cache_dir);
-  all.def("list", &jit::list, nb::sig("def list() -> collections.abc.Sequence[Entry]"));
+  all.def("cache_dir", &jit::cache_dir, "The folder: WEFT_CACHE_DIR, or that of the user's caches.");
+  all.def("list", &jit::list, nb::sig("def list() -> collections.abc.Sequence[Entry]"), "Every kernel of the cache.");
   all.def("source", &jit::source, nb::arg("key"),
           "The text that a module was made from; a unique prefix of at least 4 digits of the key is enough.");
-  all.def("find", &jit::find, nb::arg("key"));
+  all.def("find", &jit::find, nb::arg("key"),
+          "What `list` says of a kernel. Raises Error(invalid_argument) for a key that is not there, or is ambiguous.");
   all.def(
       "object",
       [](std::string_view key) {

@@ -167,7 +167,7 @@ void define_text(nb::module_& m) {
             const std::string text = self.decode(call.ints("ids", ids), skip_special);
             return nb::bytes(text.data(), text.size());
           },
-          nb::arg("ids"), nb::arg("skip_special") = true)
+          nb::arg("ids"), nb::arg("skip_special") = true, "The bytes, whatever they are. Raises Error(invalid_token).")
       .def(
           "piece",
           [](const Tokenizer& self, int32_t id, bool skip_special) {
@@ -180,12 +180,14 @@ void define_text(nb::module_& m) {
           "-1 when there is none.")
       .def(
           "as_plain_text", [](const Tokenizer& self, std::string_view text) { return self.as_plain_text(text); },
-          nb::arg("text"))
+          nb::arg("text"),
+          "With marks in front of its control tokens' texts, for a place inside of text that is encoded with "
+          "parse_special: there it is text like any other.")
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
       .def_prop_ro("bos", &Tokenizer::bos, "-1: none.")
       .def_prop_ro("eos", &Tokenizer::eos, "-1: none.")
       .def_prop_ro("adds_bos", &Tokenizer::adds_bos)
-      .def("is_end", &Tokenizer::is_end, nb::arg("id"));
+      .def("is_end", &Tokenizer::is_end, nb::arg("id"), "Whether the token ends an answer.");
   nb::class_<ChatTemplate>(
       m, "ChatTemplate",
       "A chat template in Jinja, the subset that models use. Raises Error(invalid_template) with the "
@@ -300,7 +302,9 @@ void define_forward(nb::module_& m) {
             return with(
                 self, [&](ForwardPass& forward) { return pages ? forward.add_sequence(ids) : forward.add_sequence(); });
           },
-          nb::arg("pages") = nb::none())
+          nb::arg("pages") = nb::none(),
+          "A new sequence: empty, or one that begins with these pages, whole ones that somebody holds, in their order "
+          "from a sequence's start. Raises Error(invalid_argument) for a page that is free.")
       .def(
           "fork",
           [](PyForwardPass& self, ForwardPass::SequenceId sequence, int64_t tokens) {
@@ -312,13 +316,13 @@ void define_forward(nb::module_& m) {
           [](PyForwardPass& self, ForwardPass::SequenceId sequence, int64_t tokens) {
             with(self, [&](ForwardPass& forward) { forward.truncate(sequence, tokens); });
           },
-          nb::arg("sequence"), nb::arg("tokens"))
+          nb::arg("sequence"), nb::arg("tokens"), "Keeps the first `tokens` tokens.")
       .def(
           "release",
           [](PyForwardPass& self, ForwardPass::SequenceId sequence) {
             with(self, [&](ForwardPass& forward) { forward.release(sequence); });
           },
-          nb::arg("sequence"))
+          nb::arg("sequence"), "Ends the sequence; pages that nobody else holds are free.")
       .def(
           "length",
           [](PyForwardPass& self, ForwardPass::SequenceId sequence) {
@@ -333,7 +337,7 @@ void define_forward(nb::module_& m) {
               return std::vector<int32_t>(ids.begin(), ids.end());
             });
           },
-          nb::arg("sequence"))
+          nb::arg("sequence"), "Its pages in order, page_size tokens each, the last one perhaps fewer.")
       .def(
           "hold_pages",
           [](PyForwardPass& self, const IntsLike& pages) {
@@ -341,7 +345,9 @@ void define_forward(nb::module_& m) {
             const std::span<const int32_t> ids = call.ints("pages", pages);
             with(self, [&](ForwardPass& forward) { forward.hold_pages(ids); });
           },
-          nb::arg("pages"))
+          nb::arg("pages"),
+          "One more holder of each page, beside sequences. Raises Error(invalid_argument), and changes nothing, for a "
+          "page that is free.")
       .def(
           "unhold_pages",
           [](PyForwardPass& self, const IntsLike& pages) {
@@ -349,7 +355,9 @@ void define_forward(nb::module_& m) {
             const std::span<const int32_t> ids = call.ints("pages", pages);
             with(self, [&](ForwardPass& forward) { forward.unhold_pages(ids); });
           },
-          nb::arg("pages"))
+          nb::arg("pages"),
+          "One holder of each page fewer. Raises Error(invalid_argument), and changes nothing, for a page that was not "
+          "held so.")
       .def_prop_ro("page_size", [](PyForwardPass& self) { return self.forward.page_size(); })
       .def_prop_ro("num_pages", [](PyForwardPass& self) { return self.forward.num_pages(); })
       .def_prop_ro(

@@ -90,7 +90,7 @@ void define_page_table(nb::module_& m) {
           [](PyPageTable& self, PageTable::RequestId request) {
             change(self, [&](PageTable& table) { table.release(request); });
           },
-          nb::arg("request"))
+          nb::arg("request"), "Ends the request; pages that nobody else holds are free.")
       .def(
           "hold",
           [](PyPageTable& self, const IntsLike& pages) {
@@ -106,14 +106,16 @@ void define_page_table(nb::module_& m) {
             const std::span<const int32_t> ids = call.ints("pages", pages);
             change(self, [&](PageTable& table) { table.unhold(ids); });
           },
-          nb::arg("pages"))
+          nb::arg("pages"),
+          "One holder of each page fewer. Raises Error(invalid_argument), and changes nothing, for a page that was not "
+          "held so.")
       .def(
           "num_holders",
           [](PyPageTable& self, int32_t page) {
             const auto lock = locked(self.mutex);
             return self.table.num_holders(page);
           },
-          nb::arg("page"))
+          nb::arg("page"), "Requests, and holds beside them.")
       .def(
           "length",
           [](PyPageTable& self, PageTable::RequestId request) {

@@ -89,7 +89,8 @@ void define_plan(nb::module_& m) {
           "makespan", [](const PyPlan& self) { return self.plan.makespan(); }, "Cost of the busiest worker.")
       .def_prop_ro("lower_bound", [](const PyPlan& self) { return self.plan.lower_bound(); })
       .def_prop_ro("signature", [](const PyPlan& self) { return self.plan.signature(); })
-      .def("to_svg", [](const PyPlan& self) { return self.plan.to_svg(); })
+      .def(
+          "to_svg", [](const PyPlan& self) { return self.plan.to_svg(); }, "A figure of workers and work items.")
       .def("__str__", [](const PyPlan& self) { return self.plan.to_string(); })
       .def("__repr__", [](const PyPlan& self) {
         return fmt::format("<weft.Plan of {} items for {} workers>", self.plan.num_items(), self.plan.num_workers());

@@ -63,7 +63,7 @@ void define_updates(nb::module_& m) {
       .def_ro("prompt_tokens", &Update::prompt_tokens)
       .def_ro("cached_tokens", &Update::cached_tokens)
       .def_ro("output_tokens", &Update::output_tokens);
-  nb::class_<RunningRequest>(m, "RunningRequest")
+  nb::class_<RunningRequest>(m, "RunningRequest", "A request that runs, without a word of what was said.")
       .def_ro("id", &RunningRequest::id)
       .def_ro("running", &RunningRequest::running)
       .def_ro("prompt_tokens", &RunningRequest::prompt_tokens)
@@ -71,7 +71,7 @@ void define_updates(nb::module_& m) {
       .def_ro("output_tokens", &RunningRequest::output_tokens)
       .def_ro("choices", &RunningRequest::choices)
       .def_ro("age_s", &RunningRequest::age_s);
-  nb::class_<CachedPrefix>(m, "CachedPrefix")
+  nb::class_<CachedPrefix>(m, "CachedPrefix", "A node of the prefix tree.")
       .def_ro("depth", &CachedPrefix::depth)
       .def_ro("tokens", &CachedPrefix::tokens)
       .def_ro("users", &CachedPrefix::users);
@@ -83,8 +83,9 @@ void define_updates(nb::module_& m) {
       .def_ro("counts", &Histogram::counts)
       .def_ro("count", &Histogram::count)
       .def_ro("sum", &Histogram::sum)
-      .def_static("upper_end", &Histogram::upper_end, nb::arg("bucket"));
-  nb::class_<EngineStats>(m, "EngineStats")
+      .def_static("upper_end", &Histogram::upper_end, nb::arg("bucket"),
+                  "Seconds: bucket i counts what took up to 0.001 * 2^i.");
+  nb::class_<EngineStats>(m, "EngineStats", "Counts since the engine was made.")
       .def_ro("requests_running", &EngineStats::requests_running)
       .def_ro("requests_waiting", &EngineStats::requests_waiting)
       .def_ro("tokens_waiting", &EngineStats::tokens_waiting)
@@ -171,7 +172,7 @@ void define_engine(nb::module_& m) {
             const WithoutGil free;
             self.engine.cancel(request);
           },
-          nb::arg("request"))
+          nb::arg("request"), "Ends a request, whose last update says so; an unknown one is over already.")
       .def(
           "pause",
           [](PyEngine& self, RequestId request, bool paused) {
@@ -193,23 +194,29 @@ void define_engine(nb::module_& m) {
             self.engine.run();
           },
           "Steps until stop(), in a thread of the caller's.")
-      .def("stop",
-           [](PyEngine& self) {
-             const WithoutGil free;
-             self.engine.stop();
-           })
+      .def(
+          "stop",
+          [](PyEngine& self) {
+            const WithoutGil free;
+            self.engine.stop();
+          },
+          "Makes run() return. From any thread.")
       .def_prop_ro("context", [](PyEngine& self) { return self.engine.context(); })
       .def_prop_ro("step_form", [](PyEngine& self) { return self.engine.step_form(); })
-      .def("stats",
-           [](PyEngine& self) {
-             const WithoutGil free;
-             return self.engine.stats();
-           })
-      .def("view",
-           [](PyEngine& self) {
-             const WithoutGil free;
-             return self.engine.view();
-           })
+      .def(
+          "stats",
+          [](PyEngine& self) {
+            const WithoutGil free;
+            return self.engine.stats();
+          },
+          "Counts and times so far. From any thread.")
+      .def(
+          "view",
+          [](PyEngine& self) {
+            const WithoutGil free;
+            return self.engine.view();
+          },
+          "What runs and what is cached now. From any thread.")
       .def(
           "check_queue",
           [](PyEngine& self) {

@@ -11,14 +11,14 @@ namespace {
 void define_variants(nb::module_& m) {
   nb::module_ all =
       m.def_submodule("variants", "Built-in variants of attention, in the form that any of one's own has.");
-  all.def("plain", &variants::plain);
+  all.def("plain", &variants::plain, "Softmax of scores as they are.");
   all.def("logits_soft_cap", &variants::logits_soft_cap, "cap * tanh(s / cap); scalar cap (inf, 0 or below: none).");
   all.def("alibi", &variants::alibi, "s + slope[head] * (kv_pos - q_pos); tensor slopes [num_qo_heads] fp32.");
   all.def("sigmoid", &variants::sigmoid, "sigmoid(s + bias), no softmax; scalar bias (0).");
   all.def("attention_sink", &variants::attention_sink,
           "A learned sink a head: exp(s_h) in the softmax's denominator, without a value; tensor sinks [num_qo_heads] "
           "fp32. The lse counts it.");
-  all.def("causal", &variants::causal);
+  all.def("causal", &variants::causal, "kv_pos <= q_pos, as Mask.causal.");
   all.def("sliding_window", &variants::sliding_window, "kv_pos >= q_pos - window_left; integer scalar window_left.");
   all.def("custom_mask", &variants::custom_mask, "Tensor mask, as with Mask.custom.");
   all.def("custom_mask_packed", &variants::custom_mask_packed, "Tensor mask, as with Mask.custom_packed.");

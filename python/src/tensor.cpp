@@ -52,9 +52,10 @@ void define_device(nb::module_& m) {
       .def(
           "__init__", [](Device* self, std::string_view name) { new (self) Device(device_from_string(name)); },
           nb::arg("name"), "Raises Error(invalid_device) for a name that is none.")
-      .def_static("cpu", &Device::cpu)
-      .def_static("cuda", &Device::cuda, nb::arg("index") = 0)
-      .def_static("cuda_host", &Device::cuda_host, nb::arg("index") = 0)
+      .def_static("cpu", &Device::cpu, "The host's memory.")
+      .def_static("cuda", &Device::cuda, nb::arg("index") = 0, "A card's memory.")
+      .def_static("cuda_host", &Device::cuda_host, nb::arg("index") = 0,
+                  "Memory of the host that a card reaches: pinned.")
       .def_prop_ro("kind", [](const Device& self) { return self.kind; })
       .def_prop_ro("index", [](const Device& self) { return self.index; })
       .def("__str__", [](const Device& self) { return to_string(self); })
