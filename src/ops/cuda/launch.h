@@ -25,8 +25,8 @@ void launch(Device device, const cuda::KernelText& kernel, const CardLaunch& how
   launch_with(device, kernel, how, stream, &args, sizeof args);
 }
 
-// CTAs of a cluster for each of `works`, a power of two up to `most`: so many that the device holds all of them at once,
-// or one. 1 before sm_90.
+// CTAs of a cluster for each of `works`, a power of two up to `most`: so many that the device holds all of them at
+// once, or one. 1 before sm_90.
 int ctas_of_cluster(const cuda::LoadedKernel& kernel, const cuda::Grid& of_cta, Device device, int64_t works,
                     int64_t most);
 

@@ -69,7 +69,8 @@ struct DrawRow {
   int first_change, num_changes;
   const unsigned* mask;  // token i may be drawn iff bit i % 32 of word i / 32 is set; null: all
 };
-// ids[i]: the i-th row's, -1 where nothing can be drawn, which `flag` is told of. The changes are written to the logits.
+// ids[i]: the i-th row's, -1 where nothing can be drawn, which `flag` is told of. The changes are written to the
+// logits.
 struct DrawArgs {
   float* logits;  // [., columns], rows `stride` apart
   long long stride;
