@@ -12,6 +12,8 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/error_message.h"
+#include "sparse/files/whole_file.h"
 
 namespace weft::cli {
 namespace {
@@ -57,6 +59,14 @@ void write_line(std::string_view line, const std::stop_token& end) {
     check_out(count >= 0);
     written += static_cast<size_t>(count);
     cut = written < text.size();
+  }
+}
+
+void write_svg(const std::string& path, std::string_view drawing) {
+  try {
+    sparse::write_whole(path, drawing);
+  } catch (const Error& error) {
+    throw Error(error.code(), "--svg " + message_of(error));
   }
 }
 

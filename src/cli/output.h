@@ -27,6 +27,9 @@ void print_out(fmt::format_string<Args...> format, Args&&... args) {
   write_out(fmt::format(format, std::forward<Args>(args)...));
 }
 
+// A drawing, whole or not at all, into the file of --svg. Throws Error(io_error), naming it.
+void write_svg(const std::string& path, std::string_view drawing);
+
 // "standard output is closed", or what else `error`, an errno, says.
 std::string stream_failure(std::string_view stream, int error);
 

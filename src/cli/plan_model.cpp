@@ -1,7 +1,6 @@
 #include "cli/plan_model.h"
 
 #include <bit>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -15,13 +14,6 @@
 #include "weft/model.h"
 
 namespace weft::cli {
-
-void write_svg(const std::string& path, const std::string& drawing) {
-  std::ofstream out(path, std::ios::binary);
-  out << drawing;
-  out.flush();
-  check(out.good(), ErrorCode::io_error, "--svg {}: cannot be written; check the folder and its permissions", path);
-}
 
 namespace {
 

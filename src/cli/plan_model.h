@@ -17,7 +17,4 @@ struct PlanModelOptions {
 
 void plan_model(const PlanModelOptions& options, const Context& context);
 
-// Throws Error(io_error) where it cannot be written.
-void write_svg(const std::string& path, const std::string& drawing);
-
 }  // namespace weft::cli

@@ -22,7 +22,6 @@
 #include "cli/sparse_structure.h"
 #include "cli/sparse_svg.h"
 #include "cli/sparse_tune.h"
-#include "sparse/files/whole_file.h"
 #include "sparse/stage1/parse.h"
 
 namespace weft::cli {
@@ -118,12 +117,7 @@ void write_picture(const SparseOptions& options, const sparse::Operator& op,
                    const std::vector<MatrixOption>& matrices) {
   std::map<std::string, sparse::Structure> structures;
   for (const MatrixOption& matrix : matrices) structures[matrix.axis] = matrix.structure;
-  const std::string picture = sparse_svg(op, structures);
-  try {
-    sparse::write_whole(options.svg, picture);
-  } catch (const Error& error) {
-    throw Error(error.code(), "--svg " + message_of(error));
-  }
+  write_svg(options.svg, sparse_svg(op, structures));
 }
 
 // Parameters that --set fixes, integers and reals apart.
