@@ -124,6 +124,49 @@ void plan(PlanOptions options, const Context& context) {
   print_out("{}\nplanned in {:.1f} us, page ids checked and copied\n", result.to_string(), plan_us);
 }
 
+bool is_count(double count) { return count >= 0; }
+
+using NamedOptions = std::vector<std::pair<std::string, Option>>;
+
+// Of an attention call.
+void add_call(Verb& verb, PlanOptions& options, NamedOptions& all) {
+  const auto add = [&](const std::string& name, auto& value, const std::string& help) -> Option& {
+    return all.emplace_back(name, verb.option(name, value, help)).second;
+  };
+  add("--qo", options.qo, "Query tokens of each request, or of all")
+      .type_name("N,N,...")
+      .allows("0 and more", is_count);
+  add("--kv", options.kv, "KV tokens of each request, or of all").type_name("N,N,...").allows("0 and more", is_count);
+  add("--num-qo-heads", options.num_qo_heads, "Query heads");
+  add("--num-kv-heads", options.num_kv_heads, "KV heads, a divisor of the query heads");
+  add("--head-dim", options.head_dim, "Elements of a head");
+  add("--page-size", options.page_size, "Tokens of a page").allows("1 and more", [](double tokens) {
+    return tokens >= 1;
+  });
+  all.emplace_back("--causal", verb.flag("--causal", options.causal, "A query sees no key after it"));
+  add("--window-left", options.window_left, "A query sees this many keys before it; -1: all")
+      .allows("-1 (all) and more", [](double keys) { return keys >= -1; });
+  add("--prefix", options.prefix,
+      "Leading KV tokens that all requests share, in whole pages; a level of their own where that pays")
+      .allows("0 and more", is_count);
+  add("--mode", options.mode, "balanced, paper, fixed_split, no_split or even");
+  add("--fixed-split-size", options.fixed_split_size, "fixed_split: tokens of a chunk");
+}
+
+// An option that nothing reads is a mistake.
+void check_together(const PlanOptions& options, const NamedOptions& of_call, const Option& rows) {
+  const bool has_model = !options.model.empty(), prints = !options.print.empty();
+  for (const auto& [name, option] : of_call)
+    check(!has_model || !option.given(), ErrorCode::invalid_argument,
+          "{} with a model: it is of an attention call; allowed are --num-workers, --svg, --print and --rows", name);
+  check(has_model || !prints, ErrorCode::invalid_argument, "--print {}: needs a model, a GGUF file; give one",
+        options.print);
+  check(prints || !rows.given(), ErrorCode::invalid_argument,
+        "--rows {} without --print cuda: nothing else is of some rows; leave it out", options.rows);
+  check(!prints || options.svg.empty(), ErrorCode::invalid_argument,
+        "--svg {} with --print {}: one of them is shown; give that alone", options.svg, options.print);
+}
+
 }  // namespace
 
 void add_plan(Program& program, Context& context) {
@@ -131,43 +174,24 @@ void add_plan(Program& program, Context& context) {
       program.verb("plan", "Show who computes what: in an attention call of these lengths, or in a model's step");
   auto options = std::make_shared<PlanOptions>();
   verb.option("model", options->model,
-              "A GGUF file: who streams which of its weights in a fused step; of the options --num-workers, --svg, "
-              "--print and --rows count")
-      .type_name("MODEL");
-  const auto is_count = [](double count) { return count >= 0; };
-  verb.option("--qo", options->qo, "Query tokens of each request, or of all")
-      .type_name("N,N,...")
-      .allows("0 and more", is_count);
-  verb.option("--kv", options->kv, "KV tokens of each request, or of all")
-      .type_name("N,N,...")
-      .allows("0 and more", is_count);
-  verb.option("--num-qo-heads", options->num_qo_heads, "Query heads");
-  verb.option("--num-kv-heads", options->num_kv_heads, "KV heads, a divisor of the query heads");
-  verb.option("--head-dim", options->head_dim, "Elements of a head");
-  verb.option("--page-size", options->page_size, "Tokens of a page").allows("1 and more", [](double tokens) {
-    return tokens >= 1;
-  });
-  verb.option("--num-workers", options->num_workers, "Workers; 0: the threads of this machine");
-  verb.flag("--causal", options->causal, "A query sees no key after it");
-  verb.option("--window-left", options->window_left, "A query sees this many keys before it; -1: all")
-      .allows("-1 (all) and more", [](double keys) { return keys >= -1; });
-  verb.option("--prefix", options->prefix,
-              "Leading KV tokens that all requests share, in whole pages; a level of "
-              "their own where that pays")
-      .allows("0 and more", is_count);
-  verb.option("--mode", options->mode, "balanced, paper, fixed_split, no_split or even");
-  verb.option("--fixed-split-size", options->fixed_split_size, "fixed_split: tokens of a chunk");
+              "A GGUF file: who streams which of its weights in a fused step; with --num-workers, --svg, --print and "
+              "--rows alone")
+      .type_name("MODEL")
+      .filled();
+  verb.option("--num-workers", options->num_workers, "Workers; 0: the threads of this machine")
+      .allows("0 (the threads of this machine) and more", is_count);
   verb.option("--svg", options->svg, "Draw workers over cost, or over weights, into this file")
       .type_name("FILE")
       .filled();
   verb.option("--print", options->print,
               "cuda: the text of the kernel that a card of so many multiprocessors (--num-workers; 0: 132) runs")
       .one_of({"cuda"});
-  verb.option("--rows", options->rows, "Rows of its steps").range(1, 8);
+  const Option rows = verb.option("--rows", options->rows, "With --print: rows of its steps, at most").range(1, 8);
+  auto of_call = std::make_shared<NamedOptions>();
+  add_call(verb, *options, *of_call);
   verb.example("weft plan --qo 1,1,512 --kv 4096,100,512 --num-workers 4 --causal --svg plan.svg");
-  verb.runs([options, &context] {
-    check(options->print.empty() || !options->model.empty(), ErrorCode::invalid_argument,
-          "--print {}: needs a model, a GGUF file; give one", options->print);
+  verb.runs([options, of_call, rows, &context] {
+    check_together(*options, *of_call, rows);
     if (options->model.empty()) return plan(*options, context);
     plan_model({.model = options->model,
                 .num_workers = options->num_workers,

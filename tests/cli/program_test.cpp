@@ -422,6 +422,21 @@ TEST(Program, PlansTheStepOfAModel) {
   expect_refusal(run_weft({"plan", "/no/such/model.gguf"}), 3, "io_error", "/no/such/model.gguf");
 }
 
+// Each of them would be read by nobody.
+TEST(Program, PlanRefusesWhatDoesNotGoTogether) {
+  const auto refuses = [](std::vector<std::string> arguments, const char* what) {
+    arguments.insert(arguments.begin(), "plan");
+    expect_refusal(run_weft(arguments), 3, "invalid_argument", what);
+  };
+  refuses({kStories, "--kv", "7"}, "--kv with a model");
+  refuses({kStories, "--causal"}, "--causal with a model");
+  refuses({kStories, "--rows", "2"}, "--rows 2 without --print cuda");
+  refuses({"--rows", "2"}, "--rows 2 without --print cuda");
+  refuses({kStories, "--print", "cuda", "--svg", "x.svg"}, "--svg x.svg with --print cuda");
+  refuses({kStories, "--num-workers", "-1"}, "--num-workers = '-1'; allowed are 0");
+  refuses({""}, "model");
+}
+
 TEST(Program, FitsTheCostsOfEveryTileClass) {
   const Result result = run_weft({"bench", "--quick", "plan", "--fit", "--json"});  // options of all, before the name
   ASSERT_EQ(result.exit_code, 0) << result.err;
