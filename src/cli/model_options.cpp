@@ -46,9 +46,8 @@ void check_model_options(const ModelOptions& options) {
         "layered and auto, which goes layered then");
 }
 
-void say_step_form(const std::string& device, std::string_view form) {
-  if (device_of(device).kind == DeviceKind::cuda && form != decode::kLayeredAsAsked)
-    std::fputs(fmt::format("weft: steps: {}\n", form).c_str(), stderr);
+void say_step_form(std::string_view form) {
+  if (form != decode::kLayeredAsAsked) std::fputs(fmt::format("weft: steps: {}\n", form).c_str(), stderr);
 }
 
 int64_t choose_context(const ModelConfig& config, const ModelOptions& options, int64_t wanted) {
@@ -77,7 +76,7 @@ Engine load_engine(const ModelFile& file, const ModelOptions& options, int64_t t
   forward.on_load = [&](double fraction) { progress.set(fraction); };
   engine.forward = std::make_unique<ForwardPass>(file, forward);
   progress.done();
-  say_step_form(options.device, engine.forward->step_form());
+  say_step_form(engine.forward->step_form());
   return engine;
 }
 

@@ -27,8 +27,8 @@ void add_step_ctas(Verb& verb, int& ctas);
 // Throws Error(unsupported | invalid_device) for a device that is not there, Error(invalid_argument) for options that
 // do not go together. Before anything is loaded.
 void check_model_options(const ModelOptions& options);
-// On stderr how steps run and why not otherwise, where the device is a card.
-void say_step_form(const std::string& device, std::string_view form);
+// On stderr how steps run and why not otherwise, unless they are layered as asked (ForwardPass::step_form).
+void say_step_form(std::string_view form);
 
 // A forward pass and the team it runs on. `tokens` is the context it is made for; progress goes to stderr.
 struct Engine {

@@ -139,7 +139,7 @@ void serve_model(ServeOptions options) {
   Progress progress("loading " + file.path());
   serve::Engine engine(file, tokenizer, engine_options(options, team.get(), progress));
   progress.done();
-  say_step_form(options.model.device, engine.step_form());
+  say_step_form(engine.step_form());
 
   serve::http::ServerOptions http = options.http;
   http.model_name =

@@ -398,6 +398,13 @@ TEST(Program, RefusesCtasThatNoStepTakes) {
                  "invalid_argument", "--step-ctas");
 }
 
+TEST(Program, SaysWhyAutomaticStepsAreLayered) {
+  const Result result = run_weft({"run", kStories, "--raw", "-p", "x", "-n", "1", "--step", "auto"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.err.find("weft: steps: layered: the fused step: required device cpu"), std::string::npos)
+      << result.err;
+}
+
 TEST(Program, PlansTheStepOfAModel) {
   const std::vector<std::string> command = {"plan", kStories, "--num-workers", "6"};
   const auto with = [&](std::vector<std::string> more) {
