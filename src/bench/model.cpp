@@ -144,6 +144,13 @@ void measure_model(const BenchOptions& options, BenchReport& report) {
   check(options.shape.empty(), ErrorCode::unsupported,
         "bench model --shape {}: required is a card, supported on the CPU is --model FILE, missing random weights",
         options.shape);
+  check(options.step == "layered" || options.step == "auto", ErrorCode::unsupported,
+        "bench model --step {}: required is a card, supported on the CPU are layered steps, missing fused ones",
+        options.step);
+  check(
+      options.step_ctas == 0, ErrorCode::unsupported,
+      "bench model --step-ctas {}: required is a card, supported on the CPU is no number of CTAs, missing fused steps",
+      options.step_ctas);
   check(!options.model.empty(), ErrorCode::invalid_argument, "bench model: --model is not given; name a GGUF file");
   const ModelFile file(options.model);
   const int64_t prompt = std::min<int64_t>(512, file.config().context_length / 4);

@@ -1,8 +1,10 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/arguments.h"
@@ -116,6 +118,24 @@ TEST(BenchVerb, RefusesWhatItDoesNotKnow) {
   EXPECT_THROW(run_bench({"bench", "model", "--precision", "exactly"}, context), UsageError);
   EXPECT_THROW(run_bench({"bench", "decode", "--study", "deep"}, context), UsageError);
   EXPECT_THROW(run_bench({"bench", "decode", "--quick"}, context), Error);  // no card is named
+}
+
+// Its rows would be of layered steps.
+TEST(BenchVerb, RefusesFormsOfStepsThatTheCpuDoesNotHave) {
+  for (const auto& [option, value] :
+       {std::pair("--step", "fused"), std::pair("--step", "both"), std::pair("--step-ctas", "4")}) {
+    Context context;
+    std::string error;
+    printed([&] {
+      try {
+        run_bench({"bench", "model", "--model", "x.gguf", option, value}, context);
+      } catch (const Error& thrown) {
+        error = thrown.what();
+      }
+    });
+    EXPECT_NE(error.find(fmt::format("bench model {} {}: required is a card", option, value)), std::string::npos)
+        << error;
+  }
 }
 
 }  // namespace
