@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/plan/prefix_forest.h"
 #include "base/check.h"
 #include "decode/executor.h"
 #include "decode/layers.h"
@@ -22,6 +23,8 @@ constexpr double kShareOfMemory = 0.5;  // of what is left beside the weights
 ForwardOptions checked(ForwardOptions options) {
   check(options.max_rows >= 1 && options.max_rows <= 1 << 20, ErrorCode::invalid_argument,
         "max_rows = {}; allowed are 1 to {}", options.max_rows, 1 << 20);
+  check(options.step <= StepForm::fused, ErrorCode::invalid_argument,
+        "step = {}; allowed are StepForm::automatic, layered and fused", static_cast<int>(options.step));
   check(options.step_ctas >= 0, ErrorCode::invalid_argument,
         "step_ctas = {}; allowed are 1 to the device's multiprocessors, and 0 for one on each", options.step_ctas);
   check(options.step_ctas == 0 || options.step != StepForm::layered, ErrorCode::invalid_argument,
@@ -93,9 +96,9 @@ void ForwardPass::Impl::check_inputs(std::span<const Input> inputs, const Shared
             "run: inputs[{}].tokens[{}] = {}; allowed are 0 to {}", i, t, input.tokens[t], config.vocab_size - 1);
     sequences.length(input.sequence);  // throws for one that does not exist
   }
-  check(prefixes.parent.empty() || prefixes.node_of_request.size() == inputs.size(), ErrorCode::invalid_argument,
-        "run: prefixes.node_of_request has {} entries for {} inputs; give one of each, -1 for one that shares nothing",
-        prefixes.node_of_request.size(), inputs.size());
+  // Whether or not anybody looks at them: a fused step does not, nor one of a single request.
+  if (!prefixes.parent.empty() || !prefixes.num_pages.empty() || !prefixes.node_of_request.empty())
+    planner::check_prefixes(prefixes, inputs.size());
 }
 
 // Rows [begin, begin + count) of an input whose sequence then holds `length` tokens.

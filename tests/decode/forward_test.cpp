@@ -543,6 +543,13 @@ TEST_F(RandomModel, ChangesNothingWhenItRefuses) {
             ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { forward.run({{.sequence = a, .tokens = {}}}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { forward.run({}); }), ErrorCode::invalid_argument);
+  // Prefixes of one request, which no plan looks at.
+  const ForwardPass::Input one[] = {{.sequence = a, .tokens = ids}};
+  const Ids root{-1}, itself{0}, pages{1}, none{0}, two{1, 2}, node{0}, beyond{1};
+  for (const SharedPrefixes& wrong :
+       {SharedPrefixes{itself, pages, node}, SharedPrefixes{root, none, node}, SharedPrefixes{root, two, node},
+        SharedPrefixes{root, pages, beyond}, SharedPrefixes{root, pages, two}, SharedPrefixes{{}, {}, node}})
+    EXPECT_EQ(code_of([&] { forward.run(one, wrong); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { forward.add_sequence(); }), ErrorCode::context_full);
   EXPECT_EQ(forward.length(a), 60);
   EXPECT_EQ(forward.length(b), 60);
@@ -565,6 +572,7 @@ TEST_F(RandomModel, RefusesOptionsThatDoNotHold) {
   for (const DType dtype : {DType::int4, DType::fp8_e4m3, DType::fp8_e5m2, DType::int32})
     EXPECT_EQ(code_of([&] { ForwardPass(file, {.precision = Precision::fast, .kv_dtype = dtype}); }),
               ErrorCode::unsupported);
+  EXPECT_EQ(code_of([&] { ForwardPass(file, {.step = static_cast<StepForm>(3)}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.page_size = 0}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.max_tokens = 0}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { ForwardPass(file, {.max_sequences = 0}); }), ErrorCode::invalid_argument);

@@ -67,7 +67,7 @@ class Taker {
  public:
   Taker(const Problem& p, const SharedPrefixes& prefixes, int most_depth)
       : p_(p), prefixes_(prefixes), most_depth_(most_depth), below_(prefixes.parent.size()) {
-    check_prefixes();
+    check_prefixes(prefixes, static_cast<size_t>(p.num_requests));
     std::vector<int32_t> alone;
     std::vector<int> roots;
     for (int r = 0; r < p_.num_requests; ++r) {
@@ -93,25 +93,6 @@ class Taker {
     std::vector<int> children;
     int count = 0;  // requests of the whole tree below
   };
-
-  void check_prefixes() const {
-    const size_t nodes = prefixes_.parent.size(), batch = static_cast<size_t>(p_.num_requests);
-    check(prefixes_.num_pages.size() == nodes && prefixes_.node_of_request.size() == batch, ErrorCode::invalid_argument,
-          "prefixes: num_pages has {} and node_of_request {} entries for {} nodes and {} requests; give one of each",
-          prefixes_.num_pages.size(), prefixes_.node_of_request.size(), nodes, batch);
-    for (size_t n = 0; n < nodes; ++n) {
-      const int32_t parent = prefixes_.parent[n];
-      check(parent >= -1 && parent < static_cast<int32_t>(n), ErrorCode::invalid_argument,
-            "prefixes.parent[{}] = {}; allowed are -1 and nodes before it", n, parent);
-      const int32_t first = parent < 0 ? 0 : prefixes_.num_pages[static_cast<size_t>(parent)];
-      check(prefixes_.num_pages[n] > first, ErrorCode::invalid_argument,
-            "prefixes.num_pages[{}] = {}; it is more than the parent's {}", n, prefixes_.num_pages[n], first);
-    }
-    for (size_t r = 0; r < batch; ++r)
-      check(prefixes_.node_of_request[r] >= -1 && prefixes_.node_of_request[r] < static_cast<int32_t>(nodes),
-            ErrorCode::invalid_argument, "prefixes.node_of_request[{}] = {}; allowed are -1 to {}", r,
-            prefixes_.node_of_request[r], static_cast<int64_t>(nodes) - 1);
-  }
 
   // The requests at and below node n, which share their first `page` pages, behind those that have a place.
   void place(int n, int page, int depth, std::vector<int>& found) {
@@ -167,6 +148,25 @@ std::span<const int32_t> pages_of(const Problem& p, int request) {
   const auto r = static_cast<size_t>(request);
   return t.kv_page_indices.subspan(static_cast<size_t>(t.kv_page_indptr[r]),
                                    static_cast<size_t>(t.kv_page_indptr[r + 1] - t.kv_page_indptr[r]));
+}
+
+void check_prefixes(const SharedPrefixes& prefixes, size_t requests) {
+  const size_t nodes = prefixes.parent.size();
+  check(prefixes.num_pages.size() == nodes && prefixes.node_of_request.size() == requests, ErrorCode::invalid_argument,
+        "prefixes: num_pages has {} and node_of_request {} entries for {} nodes and {} requests; give one of each",
+        prefixes.num_pages.size(), prefixes.node_of_request.size(), nodes, requests);
+  for (size_t n = 0; n < nodes; ++n) {
+    const int32_t parent = prefixes.parent[n];
+    check(parent >= -1 && parent < static_cast<int32_t>(n), ErrorCode::invalid_argument,
+          "prefixes.parent[{}] = {}; allowed are -1 and nodes before it", n, parent);
+    const int32_t first = parent < 0 ? 0 : prefixes.num_pages[static_cast<size_t>(parent)];
+    check(prefixes.num_pages[n] > first, ErrorCode::invalid_argument,
+          "prefixes.num_pages[{}] = {}; it is more than the parent's {}", n, prefixes.num_pages[n], first);
+  }
+  for (size_t r = 0; r < requests; ++r)
+    check(prefixes.node_of_request[r] >= -1 && prefixes.node_of_request[r] < static_cast<int32_t>(nodes),
+          ErrorCode::invalid_argument, "prefixes.node_of_request[{}] = {}; allowed are -1 to {}", r,
+          prefixes.node_of_request[r], static_cast<int64_t>(nodes) - 1);
 }
 
 PrefixForest find_prefixes(const Problem& p, int most_depth) { return Finder(p, most_depth).run(); }

@@ -26,6 +26,9 @@ struct PrefixForest {
 
 std::span<const int32_t> pages_of(const Problem& p, int request);
 
+// That the arrays fit each other and so many requests. Throws Error(invalid_argument).
+void check_prefixes(const SharedPrefixes& prefixes, size_t requests);
+
 // Of at most so many nodes below each other.
 PrefixForest find_prefixes(const Problem& p, int most_depth);
 // Throws Error(invalid_argument) for prefixes that are none of these requests.
