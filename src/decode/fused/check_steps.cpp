@@ -89,8 +89,6 @@ void CheckedSteps::take_of_product(const WorkerStep& step) {
     std::fill(worker.residual.begin() + step.begin, worker.residual.begin() + step.end, found_.phase);
     return;
   }
-  if (!found_.expect(worker.has_prologue, "comes before the prologue")) return;
-  if (step.kind == StepKind::multiply) return multiply(step);
   if (!found_.expect(step.buffer == phase.writes, "{} is not written by this phase", to_string(step.buffer)) ||
       !found_.expect(!worker.sums.empty(), "there are no sums"))
     return;
