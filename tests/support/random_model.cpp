@@ -198,7 +198,7 @@ std::string pack(const std::vector<float>& values, uint32_t type) {
   }
 }
 
-void add_tokenizer(GgufWriter& gguf) {
+void add_tokenizer(GgufWriter& gguf, uint32_t vocab) {
   constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6;
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   std::vector<int32_t> types = {kUnknown, kControl, kControl};
@@ -213,6 +213,7 @@ void add_tokenizer(GgufWriter& gguf) {
   for (char letter = 'a'; letter <= 'z'; ++letter) tokens.push_back(std::string(1, letter));
   tokens.push_back(".");
   tokens.push_back(",");
+  tokens.resize(vocab);
   while (scores.size() < tokens.size()) {
     types.push_back(kNormal);
     scores.push_back(-static_cast<float>(scores.size() - 259));
@@ -240,7 +241,7 @@ GgufWriter random_model(const RandomModelOptions& options) {
   const bool gemma = arch == "gemma2" || arch == "gemma3";
   if (gemma) gguf.add(arch + ".attention.sliding_window", options.sliding_window);
   if (arch == "gemma2") gguf.add(arch + ".attn_logit_softcapping", 5.f).add(arch + ".final_logit_softcapping", 3.f);
-  add_tokenizer(gguf);
+  add_tokenizer(gguf, options.vocab);
 
   Random random(options.seed);
   // Matrices keep the size of what passes through them; `gain` moves it.
@@ -259,7 +260,7 @@ GgufWriter random_model(const RandomModelOptions& options) {
   };
   const uint64_t hidden = options.hidden_size, q_rows = uint64_t{options.num_qo_heads} * options.head_dim;
   const uint64_t kv_rows = uint64_t{options.num_kv_heads} * options.head_dim;
-  matrix("token_embd.weight", kRandomModelVocab, hidden, 2.0);
+  matrix("token_embd.weight", options.vocab, hidden, 2.0);
   for (uint32_t layer = 0; layer < options.num_layers; ++layer) {
     const std::string prefix = "blk." + std::to_string(layer) + ".";
     vector(prefix + "attn_norm.weight", hidden, 1.0);
@@ -285,7 +286,7 @@ GgufWriter random_model(const RandomModelOptions& options) {
     if (gemma) vector(prefix + "post_ffw_norm.weight", hidden, 1.0);
   }
   vector("output_norm.weight", hidden, 1.0);
-  if (!options.tied) matrix("output.weight", kRandomModelVocab, hidden, 2.0);
+  if (!options.tied) matrix("output.weight", options.vocab, hidden, 2.0);
   return gguf;
 }
 

@@ -11,6 +11,9 @@
 
 namespace weft::testing {
 
+// The tokens: <unk>, <s>, </s>, the 256 bytes, a space, a to z, a full stop and a comma.
+inline constexpr uint32_t kRandomModelVocab = 3 + 256 + 1 + 26 + 2;
+
 struct RandomModelOptions {
   // llama, qwen2 (biases), qwen3 (norms of q and k), gemma2 (windows, more norms, caps), gemma3 (windows, more norms)
   std::string architecture = "llama";
@@ -23,13 +26,11 @@ struct RandomModelOptions {
   uint32_t head_dim = 16;
   uint32_t context_length = 4096;
   float theta = 10000.f;
-  uint32_t sliding_window = 19;  // of gemma2 and gemma3
-  bool output_bias = false;      // of attention's output projection
+  uint32_t sliding_window = 19;        // of gemma2 and gemma3
+  bool output_bias = false;            // of attention's output projection
+  uint32_t vocab = kRandomModelVocab;  // the first so many tokens, 260 at least
   uint64_t seed = 1;
 };
-
-// The tokens: <unk>, <s>, </s>, the 256 bytes, a space, a to z, a full stop and a comma.
-inline constexpr uint32_t kRandomModelVocab = 3 + 256 + 1 + 26 + 2;
 
 GgufWriter random_model(const RandomModelOptions& options);
 

@@ -103,6 +103,24 @@ TEST_F(FusedCheck, NamesTilesThatAreReadTwiceOrNever) {
                   "tile"));
 }
 
+// All tiles of the band are there, and the last piece ends with the last of them: only the order of sums is another.
+TEST_F(FusedCheck, NamesPiecesOfABandThatChangePlaces) {
+  const Partition many =
+      partition_of(gemma_small(), WeightType::f32,
+                   {.workers = 40, .tile_cols = 32, .ring_bytes = 24 << 10, .entry_bytes = 8 << 10, .kv_chunk = 32});
+  constexpr int kOutput = 3;
+  const std::vector<int32_t>& first_slot = many.matrix_of(many.phases.all[static_cast<size_t>(kOutput)]).first_slot;
+  const auto band = std::ranges::adjacent_find(first_slot, [](int32_t a, int32_t b) { return b - a >= 3; });
+  ASSERT_NE(band, first_slot.end());
+  const std::string text = problem_in(many, [&](Schedule& s) {
+    for (WorkerSchedule& worker : s.workers)
+      for (WorkerStep& step : worker.steps)
+        if (step.kind == StepKind::write_sums && step.phase == kOutput && step.begin - *band < 2 && step.begin >= *band)
+          step.begin = 2 * *band + 1 - step.begin, step.end = step.begin + 1;
+  });
+  EXPECT_TRUE(has(text, "needed are tiles 0 on of band")) << text;
+}
+
 TEST_F(FusedCheck, NamesSlotsThatHoldSomethingElse) {
   const std::string text = problem_of([](Schedule& s) {
     WorkerStep& one = find(s, 0, StepKind::write_sums, 3);

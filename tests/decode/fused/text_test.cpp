@@ -117,6 +117,17 @@ std::string table() {
   return lines;
 }
 
+TEST(FusedText, IsRefusedWhereTablesAreTooNarrow) {
+  ModelConfig wide = llama_8b();
+  wide.hidden_size = 65600;
+  EXPECT_TRUE(has(error_of([&] { check_shape(wide, make_program(wide)); }),
+                  "required hidden_size 65600; supported are up to 65536"));
+  ModelConfig tall = gemma_small();
+  tall.intermediate_size = 600000;
+  const std::string error = error_of([&] { text_of(tall, WeightType::bf16, 1); });
+  EXPECT_TRUE(has(error, "sums of gate_up; supported are up to 65535")) << error;
+}
+
 TEST(FusedText, TakesTheResourcesOfTheTable) {
   const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
   if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried << "; " << search.remedy;

@@ -52,6 +52,14 @@ TEST_F(FusedWalk, AgreesWithTheReferenceInEveryWeightType) {
   }
 }
 
+TEST_F(FusedWalk, AgreesWithTheReferenceWhereTheHeadHasATypeOfItsOwn) {
+  RandomModelOptions options{.weights = GgufWriter::kBF16};
+  GgufWriter model = random_model(options);
+  options.weights = GgufWriter::kQ8_0;
+  model.tensor("output.weight") = random_model(options).tensor("output.weight");
+  EXPECT_LE(mean_error(write_file(model), random_ids(40, 3), small_machine(6), 4, DType::fp32), 1e-4);
+}
+
 TEST_F(FusedWalk, AgreesWithTheReferenceOverNarrowCaches) {
   const std::string path = write({.architecture = "qwen3"});
   for (const DType dtype : {DType::fp16, DType::bf16})
