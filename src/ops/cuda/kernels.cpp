@@ -155,9 +155,16 @@ KernelText summarise_kernel(DType keys, DType summaries) {
 
 KernelText choose_pages_kernel(DType queries, DType summaries, int rows) {
   const std::string symbol = fmt::format("weft_choose_pages_{}_{}_{}", to_string(queries), to_string(summaries), rows);
-  return of_quest(
-      symbol, fmt::format("WEFT_CHOOSE({}, {}, {}, {})\n", symbol, element_of(queries), element_of(summaries), rows),
-      kChooseSharedBytes);
+  return of_quest(symbol,
+                  fmt::format("WEFT_CHOOSE({}, ops::Bounds<{}, {}, {}>)\n", symbol, element_of(queries),
+                              element_of(summaries), rows),
+                  choose_shared_bytes(4 * kQueryWords));
+}
+
+KernelText choose_by_products_kernel(int dim) {
+  const std::string symbol = fmt::format("weft_choose_pages_products_{}", dim);
+  return of_quest(symbol, fmt::format("WEFT_CHOOSE({}, ops::ProductBounds<{}>)\n", symbol, dim),
+                  choose_shared_bytes(product_shared_bytes(dim)));
 }
 
 KernelText set_pages_kernel() { return of_quest("weft_set_pages", "WEFT_SET_PAGES(weft_set_pages)\n", 0); }

@@ -12,6 +12,8 @@
 namespace weft::ops {
 namespace {
 
+constexpr int64_t kLeastPagesOfCta = 32;
+
 CardSummaries summaries_of(std::string_view op, const PageSummaries& summaries) {
   for (const auto& [name, side] : {std::pair{"summaries.min", summaries.min}, {"summaries.max", summaries.max}}) {
     const int64_t bytes = bits_of(side.dtype()) / 8;
@@ -35,6 +37,7 @@ CardRequests requests_of(const PlannedCall& call) {
           .most_tokens = static_cast<int>(call.most_tokens()),
           .page_size = call.to.page_size,
           .num_pages = static_cast<int>(batch.num_pages),
+          .page_reciprocal = ~0u / static_cast<unsigned>(call.to.page_size),
           .clamped = cuda::runtime().clamped_flag(batch.kv_len.device())};
 }
 CardLists lists_of(const PlannedCall& call) {
@@ -79,28 +82,62 @@ void summarise_on_card(const SummaryCall& call, Stream stream) {
          {.ctas = (args.num_places * args.heads + kWarps - 1) / kWarps}, stream, args);
 }
 
+namespace {
+
+// Whether products of warps bound the pages (kernels/quest/product_bounds.h): rows of queries lie at multiples of 4 bytes.
+bool has_product_bounds(const ChooseCall& call) {
+  const TensorView &q = call.q, &min = call.summaries.min, &max = call.summaries.max;
+  const int64_t dim = q.shape(2);
+  const auto is_near = [](const TensorView& side) { return side.stride(0) < int64_t{1} << 32; };
+  return q.dtype() == DType::bf16 && min.dtype() == DType::bf16 && dim % 16 == 0 && dim <= kMostProductDim &&
+         reinterpret_cast<uintptr_t>(q.data()) % 4 == 0 && q.stride(0) % 2 == 0 && q.stride(1) % 2 == 0 &&
+         is_near(min) && is_near(max);
+}
+
+}  // namespace
+
 void choose_on_card(const ChooseCall& call, Stream stream) {
   const Device device = call.q.device();
-  const int64_t lists = call.num_requests() * call.num_kv_heads(), group = call.q.shape(1) / call.num_kv_heads();
-  // Enough CTAs for all multiprocessors, with a tile of pages each at least.
-  const int64_t tiles = std::max<int64_t>((call.most_pages() + kTilePages - 1) / kTilePages, 1);
-  const int64_t wanted = 2 * cuda::runtime().num_multiprocessors(device) / std::max<int64_t>(lists, 1);
-  const int64_t parts = std::clamp<int64_t>(wanted, 1, tiles), rows = group * call.batch.qo_len;
+  const cuda::Runtime& on = cuda::runtime();
+  const bool in_clusters = on.architecture(device) >= "sm_90";
+  const int64_t lists = call.num_requests() * call.num_kv_heads(), dim = call.q.shape(2);
+  check(dim <= kMostQuestDim, ErrorCode::unsupported,
+        "choose_pages: required queries of {} dims, supported on a card up to {}, missing: more; choose on the CPU",
+        dim, kMostQuestDim);
+  const CardSummaries summaries = summaries_of("choose_pages", call.summaries);
+  if (lists == 0) return;
+  const int64_t group = call.q.shape(1) / call.num_kv_heads(), rows = group * call.batch.qo_len;
+  const KernelText text = in_clusters && has_product_bounds(call)
+                              ? choose_by_products_kernel(static_cast<int>(dim))
+                              : choose_pages_kernel(call.q.dtype(), call.summaries.min.dtype(),
+                                                    rows == 1   ? 1
+                                                    : rows == 2 ? 2
+                                                                : 4);
+  const cuda::LoadedKernel& kernel = on.load(device, text);
+  cuda::Grid grid = text.grid(1);
+  grid.programmatic_launch = true;
+  // Enough CTAs for all multiprocessors, with a few pages for each of their warps.
+  const int64_t tiles = std::max<int64_t>((call.most_pages() + kLeastPagesOfCta - 1) / kLeastPagesOfCta, 1);
+  int64_t parts = std::clamp<int64_t>(2 * on.num_multiprocessors(device) / lists, 1, tiles);
+  if (in_clusters) {
+    grid.cluster = ctas_of_cluster(kernel, grid, device, lists, std::min<int64_t>(kMostChooseCtas, tiles));
+    parts = grid.cluster;
+  }
+  grid.ctas = static_cast<int>(lists * parts);
   auto* const done = static_cast<unsigned*>(call.scratch.data());
-  const ChooseArgs args{.q = call.q.data(),
-                        .q_row_stride = call.q.stride(0),
-                        .q_head_stride = call.q.stride(1),
-                        .summaries = summaries_of("choose_pages", call.summaries),
-                        .requests = requests_of(call),
-                        .to = lists_of(call),
-                        .keys = done + lists,
-                        .done = done,
-                        .group = static_cast<int>(group),
-                        .dim = static_cast<int>(call.q.shape(2)),
-                        .parts = static_cast<int>(parts)};
-  const int rows_at_once = rows == 1 ? 1 : rows == 2 ? 2 : 4;
-  launch(device, choose_pages_kernel(call.q.dtype(), call.summaries.min.dtype(), rows_at_once),
-         {.ctas = lists * parts, .shared_bytes = kChooseSharedBytes}, stream, args);
+  on.launch(kernel, grid,
+            ChooseArgs{.q = call.q.data(),
+                       .q_row_stride = call.q.stride(0),
+                       .q_head_stride = call.q.stride(1),
+                       .summaries = summaries,
+                       .requests = requests_of(call),
+                       .to = lists_of(call),
+                       .keys = done + lists,
+                       .done = done,
+                       .group = static_cast<int>(group),
+                       .dim = static_cast<int>(dim),
+                       .parts = static_cast<int>(parts)},
+            stream);
 }
 
 void set_pages_on_card(const SetPagesCall& call, Stream stream) {

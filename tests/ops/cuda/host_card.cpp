@@ -4,8 +4,8 @@
 
 namespace weft::testing {
 
-HostCard::HostCard(bool in_all_orders) {
-  use_host_machine();
+HostCard::HostCard(bool in_all_orders, std::string_view architecture) {
+  use_host_machine(architecture);
   host_multiprocessors = 1;
   host_in_all_orders = in_all_orders;
   driver().allocate = take_host_memory;  // what the product keeps on a card, it keeps

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "tests/device/cuda/fake_card.h"
@@ -20,7 +21,7 @@ namespace weft::testing {
 
 class HostCard : public FakeCard {
  protected:
-  explicit HostCard(bool in_all_orders = false);
+  explicit HostCard(bool in_all_orders = false, std::string_view architecture = "sm_90a");
   ~HostCard() override;
 
   // A copy on the card, which lives as long as the test.

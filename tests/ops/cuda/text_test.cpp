@@ -58,6 +58,7 @@ TEST_P(OperatorTextFor, TakesTheResourcesOfTheTable) {
           {.weights = WeightType::q4_g128, .warps = 8, .ahead = 4},
           {.weights = WeightType::q4_0, .rows = 8, .bands = 2, .gated = true, .warps = 8, .ahead = 2}})
       texts.push_back(tiled_linear_kernel(form));
+  if (GetParam() == "sm_90a") texts.push_back(choose_by_products_kernel(128));
   if (GetParam() != "sm_75") {
     for (const WeightType type :
          {WeightType::bf16, WeightType::q8_0, WeightType::q4_0, WeightType::q4_1, WeightType::q4_g128})

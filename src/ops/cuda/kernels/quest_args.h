@@ -30,6 +30,7 @@ struct CardRequests {
   long long table_stride;
   int batch, qo_len, most_pages, most_tokens;
   int page_size, num_pages;  // of the pool
+  unsigned page_reciprocal;  // 0xffffffff / page_size
   unsigned* clamped;
 };
 
@@ -43,8 +44,9 @@ struct CardLists {
   int hidden_position;  // of the keys of a place that nothing was chosen for
 };
 
-// Bounds of pages, and the choice by them: a list's pages are cut among CTAs, and the last one of them that is done
-// chooses.
+// Bounds of pages, and the choice by them. A list's pages are cut among CTAs. From sm_90 on these are a cluster, all of
+// which have the keys of all pages, and each of which writes its part of what is chosen; before it the last one that is
+// done chooses.
 struct ChooseArgs {
   const void* q;  // [batch * qo_len, num_kv_heads * group, dim]; strides in elements
   long long q_row_stride, q_head_stride;
@@ -54,7 +56,7 @@ struct ChooseArgs {
   unsigned* keys;  // [lists, most_pages]: of bounds
   unsigned* done;  // [lists]: CTAs; 0 before and behind a launch
   int group, dim;
-  int parts;  // CTAs of a list
+  int parts;  // CTAs of a list, which follow each other
 };
 
 // Choices that lie on the card.
@@ -65,9 +67,21 @@ struct SetPagesArgs {
 };
 
 inline constexpr int kQuestThreads = 256;
-// Words of shared memory for queries, and then for the keys of a list: of as many pages.
-inline constexpr int kQuestWords = 8192;
-inline constexpr int kChooseSharedBytes = 4 * kQuestWords + 1292;  // of QuestShared
-inline constexpr int kTilePages = 32;                              // that a CTA bounds at a time
+inline constexpr int kMostChooseCtas = 8;  // of a cluster
+// Keys of a list that shared memory has room for; of queries, as floats, beside bounds by multiply-adds.
+inline constexpr int kKeyWords = 8192, kQueryWords = 2048;
+inline constexpr int kMostQuestDim = kQueryWords / 4;  // of as many rows at a time
+// Bounds by products of warps: pages of a tile, of which each warp has as many as fit the ring, dims padded to 16.
+inline constexpr int kProductPages = 16, kProductRing = 128 << 10, kMostProductDim = 256;
+constexpr int product_tile_bytes(int dim) { return 2 * kProductPages * dim * 2; }
+constexpr int product_stages(int dim) {
+  const int fit = kProductRing / (kQuestThreads / 32 * product_tile_bytes(dim));
+  return fit < 4 ? fit : 4;
+}
+constexpr int product_shared_bytes(int dim) {
+  return kQuestThreads / 32 * product_stages(dim) * product_tile_bytes(dim);
+}
+// Of ChooseShared, beside what bounds take.
+constexpr int choose_shared_bytes(int of_bounds) { return of_bounds + 4 * kKeyWords + 1664; }
 
 }  // namespace weft::ops

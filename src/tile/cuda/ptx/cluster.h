@@ -24,6 +24,8 @@ WEFT_INLINE int cluster_size() {
 // All threads of the cluster: each arrives once and then waits; what was written before the former is read behind the
 // latter.
 WEFT_INLINE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// The same, and orders nothing: that all have begun.
+WEFT_INLINE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 WEFT_INLINE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 WEFT_INLINE void cluster_sync() {
   cluster_arrive();

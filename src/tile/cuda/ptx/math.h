@@ -9,6 +9,7 @@ WEFT_INLINE float from_bits(u32 bits) { return __uint_as_float(bits); }
 WEFT_INLINE u32 to_bits(float x) { return __float_as_uint(x); }
 
 WEFT_INLINE int count_bits(u32 x) { return __popc(x); }  // that are 1
+WEFT_INLINE int leading_zeros(u32 x) { return __clz(static_cast<int>(x)); }
 
 // a * b, a + b, and a * b + c, rounded once and as they stand: no compiler makes one of the other.
 WEFT_INLINE float product(float a, float b) { return __fmul_rn(a, b); }

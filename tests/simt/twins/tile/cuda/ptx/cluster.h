@@ -8,6 +8,7 @@ namespace weft::ptx {
 WEFT_INLINE int cluster_rank() { return simt::cluster_rank(); }
 WEFT_INLINE int cluster_size() { return simt::cluster_size(); }
 WEFT_INLINE void cluster_arrive() { simt::cluster_arrive(); }
+WEFT_INLINE void cluster_arrive_relaxed() { simt::cluster_arrive(); }
 WEFT_INLINE void cluster_wait() { simt::cluster_wait(); }
 WEFT_INLINE void cluster_sync() {
   simt::cluster_arrive();

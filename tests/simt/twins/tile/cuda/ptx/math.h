@@ -7,6 +7,7 @@ namespace weft::ptx {
 WEFT_INLINE float from_bits(u32 bits) { return __builtin_bit_cast(float, bits); }
 WEFT_INLINE u32 to_bits(float x) { return __builtin_bit_cast(u32, x); }
 WEFT_INLINE int count_bits(u32 x) { return __builtin_popcount(x); }
+WEFT_INLINE int leading_zeros(u32 x) { return x == 0 ? 32 : __builtin_clz(x); }
 WEFT_INLINE float product(float a, float b) { return a * b; }
 WEFT_INLINE float sum(float a, float b) { return a + b; }
 WEFT_INLINE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
