@@ -29,7 +29,8 @@ using weft::cuda::runtime;
 // What the host remembers of the plan in a workspace.
 struct CudaBackend::PlanOnHost {
   PlanHeader header = {};
-  bool made_on_card = false;  // by a kernel, or changed by one
+  bool made_on_card = false;   // by a kernel
+  bool has_set_lists = false;  // kernels set lists of it
   std::unique_ptr<weft::cuda::Runtime::Order> order;
 };
 
@@ -191,10 +192,10 @@ void CudaBackend::write(const Workspace& to, std::span<const Bytes> pieces, Stre
   PlanOnHost& plan = kept(to);
   plan.order->write(to.data(), pieces, stream);
   plan.header = *static_cast<const PlanHeader*>(pieces[0].data);
-  plan.made_on_card = false;
+  plan.made_on_card = plan.has_set_lists = false;
 }
 
-void CudaBackend::expect_changes(const Workspace& workspace) const { of(workspace).made_on_card = true; }
+void CudaBackend::expect_changes(const Workspace& workspace) const { of(workspace).has_set_lists = true; }
 
 void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeader& plan, const EvenBatch& batch,
                             Workspace& workspace, Stream stream) const {
@@ -213,6 +214,7 @@ void CudaBackend::plan_even(const AttentionKernel::Impl& kernel, const PlanHeade
                               [&] { runtime().launch(loaded, text.grid(static_cast<int>(ctas)), args, stream); });
   of_workspace.header = plan;
   of_workspace.made_on_card = true;
+  of_workspace.has_set_lists = false;
 }
 
 void CudaBackend::locate_rows(const AttentionKernel::Impl& kernel, const Workspace& workspace, int* positions,
@@ -252,7 +254,7 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
   const auto& kernels = static_cast<const CudaCode&>(*kernel.code);
   const auto& [form, boxes] = form_of(kernel, kernels, given, plan);
   const CudaCode::Kernel& code = kernels.kernel(form);
-  cuda::Call call = {given, static_cast<const PlanHeader*>(workspace.data()), nullptr};
+  cuda::Call call = {given, static_cast<const PlanHeader*>(workspace.data()), nullptr, on_host.has_set_lists};
   Workspace error;
   if (kernel.check_masks) {
     error = Workspace(kernel.device, sizeof(unsigned));
@@ -264,7 +266,7 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
   };
   const Argument args = form.loader == Loader::tma ? Argument(call, map(boxes.k, "k"), map(boxes.v, "v"), params)
                                                    : Argument(call, params);
-  // A programmatic launch reads the plan before it waits for the previous kernel: not where that one wrote the plan.
+  // A programmatic launch reads items before it waits for the previous kernel: not where that one wrote them.
   weft::cuda::Grid grid = code.grid;
   grid.ctas = plan.num_workers * form.ctas_of_worker;
   grid.programmatic_launch = !on_host.made_on_card;

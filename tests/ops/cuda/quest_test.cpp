@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "attention/cuda/kernels/args.h"
 #include "tests/ops/cuda/card_quest.h"
 #include "tests/ops/cuda/quest_steps.h"
 #include "weft/error.h"
@@ -271,12 +272,28 @@ TEST_F(CardQuest, SummarisesAsTheCpu) {
     }
 }
 
+// Lists and lengths of a plan are not there until the next kernel waits for the one before it.
+void hold_lists_back(const attention::PlanHeader* plan) {
+  for (const attention::Section& of : {plan->page_indices, plan->kv_positions, plan->kv_len}) {
+    auto* const there = attention::section<int32_t>(plan, of);
+    const std::vector<int32_t> numbers(there, there + of.count);
+    std::fill_n(there, of.count, 0x40404040);
+    simt::previous_kernel = [there, numbers, others = std::move(simt::previous_kernel)] {
+      std::copy(numbers.begin(), numbers.end(), there);
+      if (others) others();
+    };
+  }
+}
+
 TEST_F(CardQuest, StepsInOneGraphAreTheCpus) {
-  // A run reads its plan first of all: not before what sets it has ended.
+  // A run begins before what sets its lists has ended: these are there when it waits for that, and not before.
   bool sets = false;
   int runs = 0;
-  testing::watch_launch = [&](const std::string& symbol, const cuda::Grid& grid, const void*) {
-    EXPECT_FALSE(sets && grid.programmatic_launch) << symbol;
+  testing::watch_launch = [&](const std::string& symbol, const cuda::Grid& grid, const void* args) {
+    if (sets) {
+      EXPECT_TRUE(grid.programmatic_launch) << symbol;
+      hold_lists_back(static_cast<const attention::cuda::Call*>(args)->plan);
+    }
     runs += sets ? 1 : 0;
     sets = symbol.starts_with("weft_choose_pages");
   };

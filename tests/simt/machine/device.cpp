@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "tests/simt/machine/thread.h"
 
@@ -80,6 +81,8 @@ void multiply(void* const* lanes) {
 
 }  // namespace
 
+std::function<void()> previous_kernel;
+
 int thread_index() { return machine().current().index; }
 int num_threads() { return machine().launch().threads; }
 int cta_index() { return machine().current().cta; }
@@ -91,6 +94,10 @@ int cluster_size() { return machine().launch().cluster; }
 void cluster_arrive() { machine().arrive_at_cluster(WEFT_CALLER); }
 void cluster_wait() { machine().wait_for_cluster(WEFT_CALLER); }
 const void* cluster_shared(const void* own, int rank) { return machine().shared_of_rank(own, rank, WEFT_CALLER); }
+
+void wait_for_previous_kernel() {
+  if (previous_kernel) std::exchange(previous_kernel, nullptr)();
+}
 
 void cta_sync() { machine().barrier(0, num_threads(), true, true, "cta_sync", WEFT_CALLER); }
 void trap() { machine().fault("traps", WEFT_CALLER); }

@@ -19,6 +19,8 @@ void cluster_arrive();
 void cluster_wait();
 const void* cluster_shared(const void* own, int rank);
 
+void wait_for_previous_kernel();
+
 void cta_sync();
 void trap();  // a fault
 void named_sync(int id, int threads);

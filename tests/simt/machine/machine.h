@@ -91,6 +91,9 @@ struct Launch {
   int registers = 0;         // of a thread as it begins; 0: as many as the CTA leaves it of a multiprocessor's
 };
 
+// What the kernel before the next launch has not done yet, where it is set: done when the first thread waits for it.
+extern std::function<void()> previous_kernel;
+
 // Runs `kernel`, a call of the kernel, in every thread of the launch. Throws Fault.
 void run(Memory& memory, const Launch& launch, const std::function<void()>& kernel);
 // Three times, from the same memory; throws Fault also where an order leaves other bytes behind than the first.

@@ -9,6 +9,8 @@ namespace weft::attention::cuda {
 struct Call : RunArgs {  // params: of the host, whose copy is Args::params
   const PlanHeader* plan;
   unsigned* mask_error;  // WEFT_CHECK: becomes 1 where a row sees a key of a tile that was to be left out; else null
+  // The kernel before this one may have written the lists' pages and positions, and lengths: those of planned_pages.
+  bool lists_are_new;
 };
 
 template <int kSlots>

@@ -42,6 +42,8 @@ WEFT_INLINE void attend(const Args& args) {
   copy_plan(call.plan, 0, &scratch.header, sizeof(PlanHeader), ptx::thread_index(), ptx::num_threads());
   load_record(worker, items[0]);  // before it is known that the worker exists: there is room for its record
   const typename F::P p = F::P::weft_load(args.params);
+  if constexpr (S::kBlockSparse)
+    if (call.lists_are_new) ptx::wait_for_previous_kernel();  // items are as the host made them
   for (bool is_first = true;; is_first = false) {
     if (!is_first) load_record(worker, items[0]);
     bool more = true;
