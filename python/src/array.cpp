@@ -264,32 +264,50 @@ bool needs_gradient(nb::handle object) {
   return wanted.is_valid() && wanted.ptr() == Py_True;
 }
 
-// Memory of the host, which needs no stream; none where __dlpack__ has to be asked.
-std::optional<Array> from_exchange(std::string_view name, nb::handle object, const DlExchange& exchange) {
+// The stream of a card on which a call works; calls that are given none take the legacy default stream.
+void* handle_of(const Stream& stream) { return stream.device().kind == DeviceKind::cuda ? stream.handle() : nullptr; }
+
+// Memory of the host, and of a card where its library works on the call's stream itself; none where __dlpack__ has to
+// be asked, which brings two streams in order.
+std::optional<Array> from_exchange(std::string_view name, nb::handle object, const DlExchange& exchange,
+                                   const Stream& stream) {
   DlManagedVersioned* managed = nullptr;
   if (needs_gradient(object)) return {};
   if (exchange.managed_of(object.ptr(), &managed) != 0 || managed == nullptr) {
     PyErr_Clear();
     return {};
   }
-  if (managed->dl_tensor.device.device_type != dlpack::kCuda) return owned(name, managed);
+  const DlDevice device = managed->dl_tensor.device;
+  void* current = nullptr;
+  if (device.device_type != dlpack::kCuda) return owned(name, managed);
+  if (exchange.current_stream(device.device_type, device.device_id, &current) == 0 && current == handle_of(stream))
+    return owned(name, managed);
+  PyErr_Clear();
   managed->deleter(managed);
   return {};
+}
+
+// Arrays of the host have no stream, and some libraries refuse one of them.
+bool lies_on_card(nb::handle object) {
+  if (!nb::hasattr(object, "__dlpack_device__")) return false;
+  const nb::object device = object.attr("__dlpack_device__")();
+  return nb::cast<int>(nb::int_(nb::object(device[0]))) == dlpack::kCuda;
 }
 
 nb::object call_dlpack(nb::handle object, bool with_version, const Stream& stream) {
   const nb::object method = object.attr("__dlpack__");
   nb::dict named;
   if (with_version) named["max_version"] = nb::make_tuple(1, 1);
-  // 1 is DLPack's name of the legacy default stream.
-  if (stream.device().kind == DeviceKind::cuda)
-    named["stream"] = stream.handle() == nullptr ? intptr_t{1} : reinterpret_cast<intptr_t>(stream.handle());
+  if (lies_on_card(object)) {  // 1 is DLPack's name of the legacy default stream
+    void* const handle = handle_of(stream);
+    named["stream"] = handle == nullptr ? intptr_t{1} : reinterpret_cast<intptr_t>(handle);
+  }
   return method(**named);
 }
 
 Array from_dlpack_object(std::string_view name, nb::handle object, const Stream& stream) {
   if (const DlExchange* const exchange = known(object).exchange)
-    if (const std::optional<Array> array = from_exchange(name, object, *exchange)) return *array;
+    if (const std::optional<Array> array = from_exchange(name, object, *exchange, stream)) return *array;
   nb::object capsule;
   if (known(object).takes_version) {
     try {

@@ -49,6 +49,10 @@ struct DlExchange {
   void* allocate = nullptr;
   // 0 and a tensor that the caller owns, or an exception of Python's. Streams are the caller's concern.
   int (*managed_of)(void* object, DlManagedVersioned** tensor) = nullptr;
+  void* object_of = nullptr;
+  void* tensor_of = nullptr;
+  // 0 and the stream that the library works on now, of the card with this index.
+  int (*current_stream)(int32_t device_type, int32_t device_id, void** stream) = nullptr;
 };
 
 }  // namespace weft::python

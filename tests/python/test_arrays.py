@@ -124,6 +124,29 @@ class Views(TestCase):
         self.assert_close(out, self.expected)
         self.assertEqual([sorted(call) for call in old.calls], [["max_version"], [], []])
 
+    def test_arrays_of_cards_alone_are_told_a_stream(self):
+        host = Foreign(self.batch.q)
+        with self.assertRaises(weft.Error):  # no stream of a card works on it
+            self.attend(host, stream=weft.Stream.cuda(64))
+        self.assertEqual([sorted(call) for call in host.calls], [["max_version"]])
+
+        class OfCard:
+            def __init__(self):
+                self.told = []
+
+            def __dlpack_device__(self):
+                return 2, 0
+
+            def __dlpack__(self, *, stream, max_version):
+                self.told.append(stream)
+                raise BufferError("no memory of a card here")
+
+        card = OfCard()
+        for stream in (None, weft.Stream.cuda(), weft.Stream.cuda(64)):  # 1: the legacy default stream
+            with self.assertRaisesRegex(BufferError, "no memory of a card here"):
+                self.attend(card, stream=stream)
+        self.assertEqual(card.told, [1, 1, 64])
+
     def test_what_dlpack_raises_comes_through(self):
         class Tracer:
             def __dlpack__(self, **given):
