@@ -175,12 +175,12 @@ class Names(FlashInferTestCase):
         x[7, 5:30] = -math.inf
         offsets, batch = 100 * torch.arange(rows, dtype=torch.int32), torch.arange(rows).flip(0).int()
         table = torch.randint(0, 1000, (rows, 60), dtype=torch.int32)
-        for tie_break in fi.TopKTieBreak:
+        for tie_break, deterministic in ((0, False), (0, True), (1, True), (2, False), (2, True)):
             for page_size, given in ((1, {}), (4, dict(page_table_row_starts=starts // 2))):
                 raw = torch.empty(rows, k, dtype=torch.int32)
-                ragged = fi.top_k_ragged_transform(x, offsets, lengths, k, tie_break=tie_break, row_starts=starts)
-                out = fi.top_k_page_table_transform(x, table, lengths, k, batch, tie_break=tie_break, row_starts=starts,
-                                                    page_size=page_size, out_raw_indices=raw,
+                ragged = fi.top_k_ragged_transform(x, offsets, lengths, k, deterministic, tie_break, row_starts=starts)
+                out = fi.top_k_page_table_transform(x, table, lengths, k, batch, deterministic, tie_break,
+                                                    row_starts=starts, page_size=page_size, out_raw_indices=raw,
                                                     out=torch.empty(rows, k, dtype=torch.int32), **given)
                 for row in range(rows):
                     length, start = int(lengths[row]), int(starts[row])
@@ -195,10 +195,11 @@ class Names(FlashInferTestCase):
                         self.assertEqual(chosen, list(range(length)))
                     elif tie_break == fi.TopKTieBreak.NONE:
                         self.assertEqual(len(set(chosen)), k)
+                        self.assertTrue(chosen == sorted(chosen) or not deterministic, chosen)
                         self.assertTrue(all(0 <= i < length for i in chosen), (row, chosen))
                         self.assertEqual(sorted(window[i] for i in chosen), sorted(window[i] for i in expected))
                     else:
-                        self.assertEqual(chosen, expected)
+                        self.assertEqual(chosen, sorted(expected))
                     first = int(given.get("page_table_row_starts", starts)[row])
                     self.assertEqual(out[row].tolist(), [
                         int(table[batch[row], first + i // page_size]) * page_size + i % page_size

@@ -57,9 +57,11 @@ def _of_rows(name: str, x: Optional[Tensor], rows: int, device: torch.device) ->
     return made.to(device=device, dtype=torch.int64)
 
 
-def _selected(input: Tensor, lengths: Tensor, k: int, tie_break: int, row_starts: Optional[Tensor]) -> Tensor:
+def _selected(input: Tensor, lengths: Tensor, k: int, deterministic: bool, tie_break: int,
+              row_starts: Optional[Tensor]) -> Tensor:
     """int64 [rows, k]: of each row's window [row_starts, row_starts + lengths) the indices of its largest elements,
-    counted from the window's start, and -1 behind them. A window of up to k elements gives all of them, in order."""
+    counted from the window's start, and -1 behind them. They rise where the call is deterministic or breaks ties, and
+    where a window has up to k elements, which are all of them."""
     scores = common.tensor_of("input", input)
     common.check_rank("input", scores, 2)
     common.whole("k", k, 0)
@@ -83,8 +85,11 @@ def _selected(input: Tensor, lengths: Tensor, k: int, tie_break: int, row_starts
         best = _ordered(masked, kind)
     if best.shape[1] == width and width:
         best = best.gather(1, torch.argsort(outside.gather(1, best), dim=1, stable=True))
+    best = best[:, :most]
+    if deterministic or kind != TopKTieBreak.NONE:
+        best = best.sort(1).values
     made = place[:k].repeat(rows, 1)
-    made[:, :most] = torch.where((length > k).unsqueeze(1), best[:, :most], made[:, :most])
+    made[:, :most] = torch.where((length > k).unsqueeze(1), best, made[:, :most])
     return made.masked_fill(place[:k] >= length.unsqueeze(1), -1)
 
 
@@ -105,7 +110,7 @@ def top_k_page_table_transform(input: Tensor, src_page_table: Tensor, lengths: T
         raise Invalid(f"page_size = {page_size}; page_size must be a positive power of two no greater than 2**30")
     if page_size != 1 and row_starts is not None and page_table_row_starts is None:
         raise Invalid("page_table_row_starts is required with page_size > 1 and row_starts: they count pages")
-    chosen = _selected(input, lengths, k, tie_break, row_starts)
+    chosen = _selected(input, lengths, k, deterministic, tie_break, row_starts)
     rows, device = chosen.shape[0], chosen.device
     table = common.tensor_of("src_page_table", src_page_table)
     common.check_rank("src_page_table", table, 2)
@@ -137,6 +142,6 @@ def top_k_ragged_transform(input: Tensor, offsets: Tensor, lengths: Tensor, k: i
                            row_starts: Optional[Tensor] = None) -> Tensor:
     """The k largest of each row's first `lengths` scores, as offsets [rows] + their indices: int32 [rows, k], and -1
     behind them."""
-    chosen = _selected(input, lengths, k, tie_break, row_starts)
+    chosen = _selected(input, lengths, k, deterministic, tie_break, row_starts)
     shift = _of_rows("offsets", offsets, chosen.shape[0], chosen.device)
     return torch.where(chosen >= 0, chosen + shift.unsqueeze(1), -1).to(torch.int32)
