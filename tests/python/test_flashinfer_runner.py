@@ -168,6 +168,12 @@ class Runner(unittest.TestCase):
         self.assertNotEqual(drawn[0], drawn[2])
         made, lines = run(self.checkout, "--only", "activation", "--minutes", "1e-9")
         self.assertEqual(collections.Counter(outcome for outcome, _, _ in lines), {"no time": 40})
+        earlier = pathlib.Path(self.checkout) / "earlier.tsv"
+        earlier.write_text("".join("\t".join(line) + "\n" for line in lines[:3] + [["failed", lines[3][1], ""]]))
+        made, lines = run(self.checkout, "--only", "activation", "page.py", "--go-on", earlier)
+        self.assertIn("| utils/test_activation.py | 3 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |", made.stdout)
+        self.assertIn("| attention/test_page.py | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |", made.stdout)
+        self.assertEqual(made.returncode, 0)
 
     def test_what_does_not_run_at_all_fails(self):
         made, lines = run(self.checkout, "--only", "topk", "quantization")

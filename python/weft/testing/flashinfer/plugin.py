@@ -23,6 +23,7 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption("--weft-cases", type=int, default=200, help="of one file, drawn by seed; 0: all")
     group.addoption("--weft-seed", type=int, default=1)
     group.addoption("--weft-seconds", type=float, default=0, help="no case begins after so many; 0: all do")
+    group.addoption("--weft-go-on", default="", help="a ledger: only cases that it had no time for")
     group.addoption("--weft-max-bytes", type=int, default=1 << 29)
     group.addoption("--weft-memory", type=int, default=6 << 30)
     group.addoption("--weft-max-operations", type=float, default=1e11)
@@ -65,7 +66,11 @@ def _put(case: str, outcome: str, why: str = "") -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    count, seed = config.getoption("--weft-cases"), config.getoption("--weft-seed")
+    count, seed, ledger = (config.getoption(f"--weft-{name}") for name in ("cases", "seed", "go-on"))
+    if ledger:
+        lines = [line.split("\t") for line in pathlib.Path(ledger).read_text().splitlines()]
+        left = {case for outcome, case, _ in lines if outcome == "no time"}
+        items[:] = [item for item in items if item.nodeid in left]
     order = list(range(len(items)))
     random.Random(seed).shuffle(order)
     drawn = order if count == 0 else order[:count]
