@@ -245,6 +245,9 @@ void Interpreter::run(const Body& body) {
       }
       case Stmt::Kind::fail: fail_at(stmt.writer, stmt.name, stmt.indices); break;
       case Stmt::Kind::barrier:
+      case Stmt::Kind::copy_async:
+      case Stmt::Kind::commit_copies:
+      case Stmt::Kind::wait_copies:
       case Stmt::Kind::thread_sum: break;  // one thread does it all
       case Stmt::Kind::block: run_block(stmt); break;
     }

@@ -50,6 +50,7 @@ std::string_view to_string(Scope scope) {
     case Scope::global: return "global";
     case Scope::shared: return "shared";
     case Scope::registers: return "register";
+    case Scope::fragment: return "fragment";
   }
   return "?";
 }
@@ -115,16 +116,22 @@ bool has_annotation(const Stmt& loop, std::string_view word) {
   return std::find(loop.annotations.begin(), loop.annotations.end(), word) != loop.annotations.end();
 }
 
-int64_t prefetch_distance(const Stmt& loop) {
-  constexpr std::string_view kWord = "prefetch";
-  constexpr int64_t kDefault = 8;
+namespace {
+
+// "word=16"; 0: the loop has no such annotation.
+int64_t number_of(const Stmt& loop, std::string_view word, int64_t otherwise) {
   for (const std::string& annotation : loop.annotations) {
-    if (annotation == kWord) return kDefault;
-    if (annotation.starts_with(kWord) && annotation[kWord.size()] == '=')
-      return std::atoll(annotation.c_str() + kWord.size() + 1);
+    if (annotation == word) return otherwise;
+    if (annotation.starts_with(word) && annotation[word.size()] == '=')
+      return std::atoll(annotation.c_str() + word.size() + 1);
   }
   return 0;
 }
+
+}  // namespace
+
+int64_t prefetch_distance(const Stmt& loop) { return number_of(loop, "prefetch", 8); }
+int64_t num_stages(const Stmt& loop) { return number_of(loop, "stages", 2); }
 
 bool loads_from(const Body& body, const std::string& buffer) {
   bool found = false;
@@ -234,7 +241,10 @@ class Verifier {
       case Kind::block: ensure(false, "{}: a block '{}' is left", function_.name, stmt.name); return;
       case Kind::condition: return check_body(stmt.body);
       case Kind::fail:
-      case Kind::barrier: return;
+      case Kind::barrier:
+      case Kind::commit_copies:
+      case Kind::wait_copies: return;
+      case Kind::copy_async:
       case Kind::thread_sum: return check_access(stmt.name, 1);
       case Kind::loop:
         declare(stmt.name);

@@ -15,7 +15,8 @@
 namespace weft::loop {
 
 enum class LoopKind : uint8_t { serial, parallel, vectorize, unroll, bind };
-enum class Scope : uint8_t { global, shared, registers };
+// fragment: in registers of all warps of a CTA together, as tensor cores add to it; elsewhere like registers.
+enum class Scope : uint8_t { global, shared, registers, fragment };
 
 struct Stmt;
 using Body = std::vector<Stmt>;
@@ -54,8 +55,11 @@ struct Stmt {
     block,      // what an iteration computes at one point; `init` runs before the reduction loops around it
     fail,       // the run fails: `writer` would write name[indices], which is not there
     // Only in what thread_body() makes:
-    barrier,     // all threads of the CTA come here before any goes on
-    thread_sum,  // name[0] = its sum (`combine`) over the threads of `thread`, "warp" or "cta", in each of them
+    barrier,        // all threads of the CTA come here before any goes on
+    copy_async,     // the 16 bytes from name[indices] on = those from `value` on, a load or a select of one and 0
+    commit_copies,  // copies since the last one are a group
+    wait_copies,    // until all groups but the last `value` are there
+    thread_sum,     // name[0] = its sum (`combine`) over the threads of `thread`, "warp" or "cta", in each of them
   };
   Kind kind = Kind::block;
   std::string name = {};
@@ -112,6 +116,8 @@ void substitute(Body& body, const Substitution& values);
 bool has_annotation(const Stmt& loop, std::string_view word);
 // How many iterations ahead a loop is to fetch what it gathers; 0: not at all.
 int64_t prefetch_distance(const Stmt& loop);
+// How many copies of the shared memory in a loop's body there are, which are filled ahead; 0: one, filled in its turn.
+int64_t num_stages(const Stmt& loop);
 bool uses(const Body& body, const std::string& variable);
 bool loads_from(const Body& body, const std::string& buffer);
 bool stores_to(const Body& body, const std::string& buffer);

@@ -57,9 +57,9 @@ void parse_attributes(Cursor& line, Stmt& loop) {
 Scope parse_scope(Cursor& line) {
   const size_t column = line.column();
   const std::string name = line.name("a scope");
-  for (const Scope scope : {Scope::global, Scope::shared, Scope::registers})
+  for (const Scope scope : {Scope::global, Scope::shared, Scope::registers, Scope::fragment})
     if (to_string(scope) == name) return scope;
-  line.fail_at(column, fmt::format("'{}' is no scope; allowed are global, shared and register", name));
+  line.fail_at(column, fmt::format("'{}' is no scope; allowed are global, shared, register and fragment", name));
 }
 
 // "A[i, j], B[i, 0:8, :]"

@@ -135,6 +135,14 @@ std::string to_text(const Body& body, int indent) {
         text += fmt::format("{}fail {}: {}[{}]\n", space, stmt.writer, stmt.name, texts_of(stmt.indices));
         break;
       case Stmt::Kind::barrier: text += space + "barrier\n"; break;
+      case Stmt::Kind::copy_async:
+        text +=
+            fmt::format("{}16 bytes of {}[{}] = {}\n", space, stmt.name, texts_of(stmt.indices), to_text(stmt.value));
+        break;
+      case Stmt::Kind::commit_copies: text += space + "commit copies\n"; break;
+      case Stmt::Kind::wait_copies:
+        text += fmt::format("{}wait for copies but {}\n", space, to_text(stmt.value));
+        break;
       case Stmt::Kind::thread_sum:
         text += fmt::format("{}{}[0] = its {} over the {}\n", space, stmt.name,
                             stmt.combine == Op::add       ? "sum"

@@ -21,7 +21,10 @@ struct Place {
 
 }  // namespace
 
-bool is_tensorised(const Stmt& stmt) { return stmt.kind == Stmt::Kind::loop && has_annotation(stmt, "product"); }
+bool is_mma(const Stmt& stmt) { return stmt.kind == Stmt::Kind::loop && has_annotation(stmt, "mma"); }
+bool is_tensorised(const Stmt& stmt) {
+  return stmt.kind == Stmt::Kind::loop && (has_annotation(stmt, "product") || is_mma(stmt));
+}
 
 ProductNest product_nest(const Function& function, const Stmt& outer) {
   ProductNest nest;
@@ -77,7 +80,6 @@ ProductCall product_call(const Function& function, const Stmt& outer, const Prod
     (is_literal(c.steps.at(variable), 0) ? k : is_literal(c.steps.at(variable), 1) ? n : m) = variable;
   if (n.empty() || k.empty() || m.empty()) stop(function, outer, "required: rows of the sums in one piece");
   if (is_literal(b.steps.at(n), 0)) std::swap(a, b), std::swap(first, second);
-  if (!is_literal(b.steps.at(n), 1)) stop(function, outer, "required: rows of the second operand in one piece");
   return {.m = extents.at(m),
           .n = extents.at(n),
           .k = extents.at(k),

@@ -15,6 +15,7 @@ struct ProductNest {
 };
 
 bool is_tensorised(const Stmt& stmt);
+bool is_mma(const Stmt& stmt);  // by tensor cores, on a card that has some
 // Of a loop that is. Throws Error(unsupported) where its loops are others than it was made of.
 ProductNest product_nest(const Function& function, const Stmt& outer);
 
@@ -27,7 +28,7 @@ struct ProductCall {
     Expr row = {}, column = {};  // steps: of c along m and n, of a along m and k, of b along k and n
   };
   int64_t m = 0, n = 0, k = 0;
-  Operand c = {}, a = {}, b = {};  // columns of c and b lie side by side
+  Operand c = {}, a = {}, b = {};  // columns of c lie side by side
 };
 // Throws Error(unsupported) where its operands do not lie so.
 ProductCall product_call(const Function& function, const Stmt& outer, const ProductNest& nest);

@@ -7,7 +7,9 @@
 #include "loop/threads/accesses.h"
 #include "loop/threads/barriers.h"
 #include "loop/threads/cta_exchange.h"
+#include "loop/threads/fragment_nests.h"
 #include "loop/threads/own_memory.h"
+#include "loop/threads/shared_copies.h"
 #include "loop/threads/stores.h"
 #include "loop/threads/sums.h"
 #include "loop/threads/surroundings.h"
@@ -37,6 +39,7 @@ class Threads {
     const size_t num_names = around_.num_names();
     std::vector<Step> steps;
     for (const Stmt& stmt : body) {
+      if (add_of_warps(stmt, steps)) continue;
       const bool is_loop = stmt.kind == Stmt::Kind::loop && !is_thread_loop(stmt) && !is_product(stmt);
       if (stmt.kind == Stmt::Kind::condition || is_loop) {
         steps.push_back(nest(stmt));
@@ -48,6 +51,102 @@ class Threads {
     }
     around_.forget_names(num_names);
     return steps;
+  }
+
+  // What warps do together, of which there are as many as fragments want: fragments, and copies to shared memory.
+  bool add_of_warps(const Stmt& stmt, std::vector<Step>& steps) {
+    const bool has_stages = stmt.kind == Stmt::Kind::loop && num_stages(stmt) > 0;
+    if (kernel_.fragments.empty()) {
+      if (has_stages)
+        kernel_.refuse(stmt.scheduled, "loop '{}' has stages; required: a kernel whose sums lie in a fragment",
+                       stmt.name);
+      return false;
+    }
+    if (has_stages) {
+      add_staged(stmt, steps);
+      return true;
+    }
+    Step step;
+    if (is_fragment_memory(stmt)) {
+      own_.allocate(stmt);
+      step.body = {registers_of(stmt, kernel_.fragments.at(stmt.name).fragment)};
+    } else if (accesses_fragments(kernel_, stmt)) {
+      step.body = through_pairs(kernel_, stmt, num_made_++);
+      add_accesses(stmt, step.accesses);
+    } else if (const std::optional<SharedCopy> copy = shared_copy(kernel_, stmt)) {
+      step.body = copied_together(kernel_, *copy, num_made_++);
+      step.body.push_back({.kind = Stmt::Kind::commit_copies});
+      step.body.push_back({.kind = Stmt::Kind::wait_copies, .value = 0});
+      add_accesses(stmt, step.accesses);
+    } else {
+      return false;
+    }
+    steps.push_back(std::move(step));
+    return true;
+  }
+
+  // Each iteration waits for its copies, and begins those of the iteration that is `stages - 1` behind it, into the
+  // memory that all threads have read when they have come here.
+  void add_staged(const Stmt& loop, std::vector<Step>& steps) {
+    const StagedLoop parts = staged_loop(kernel_, loop);
+    const int64_t stages = num_stages(loop);
+    const int number = num_made_++;
+    const auto name = [&](const char* what) { return fmt::format("weft_{}_{}", what, number); };
+    const Expr extent = variable(name("extent")), stage = variable(name("stage")), ahead = variable(name("ahead"));
+    const auto copies = [&](const Expr& iteration, const Expr& to) {
+      Body body;
+      for (const Stmt* nest : parts.copies)
+        append(body, copied_together(kernel_, *shared_copy(kernel_, *nest), num_made_++));
+      substitute(body, {{loop.name, iteration}});
+      return Body{make_condition(less(iteration, extent), at_stage(std::move(body), parts.memory, to)),
+                  {.kind = Stmt::Kind::commit_copies}};
+    };
+    Step before;
+    Accesses of_extent;
+    add_loads(loop.value, false, of_extent);
+    if (!of_extent.empty())
+      kernel_.refuse(loop.scheduled, "loop '{}' has stages, and its extent {} changes while threads run", loop.name,
+                     to_words(loop.value));
+    for (const Stmt* memory : parts.memory) {
+      Stmt all = *memory;
+      all.indices[0] = all.indices[0] * stages;
+      own_.allocate(all);
+      before.body.push_back(std::move(all));
+    }
+    before.body.push_back(make_let(extent->name, loop.value));
+    before.body.push_back({.kind = Stmt::Kind::barrier});
+    Stmt first = make_loop(ahead->name, stages - 1, copies(ahead, ahead));
+    first.loop = LoopKind::unroll;
+    before.body.push_back(std::move(first));
+    steps.push_back(std::move(before));
+
+    Step step{.nest = loop};
+    step.nest->body.clear();
+    step.nest->annotations.clear();
+    around_.open(loop);
+    Accesses of_copies;  // which nothing else in the loop waits for
+    for (const Stmt* nest : parts.copies) add_accesses(*nest, of_copies);
+    Step turn;
+    turn.body = {make_let(stage->name, modulo(variable(loop.name), stages)),
+                 {.kind = Stmt::Kind::wait_copies, .value = stages - 2},
+                 {.kind = Stmt::Kind::barrier}};
+    around_.declare(turn.body[0]);
+    const Expr next = variable(loop.name) + (stages - 1);
+    append(turn.body, copies(next, modulo(next, stages)));
+    step.steps.push_back(std::move(turn));
+    for (Step& own : steps_of(at_stage(parts.rest, parts.memory, stage))) step.steps.push_back(std::move(own));
+    around_.close(loop);
+    steps.push_back(std::move(step));
+  }
+
+  // Of loops that all threads share in a way of their own.
+  void add_accesses(const Stmt& stmt, Accesses& found) {
+    if (stmt.kind == Stmt::Kind::store) return add_store(stmt, false, found);
+    add_loads(stmt.value, false, found);
+    const bool is_loop = stmt.kind == Stmt::Kind::loop;
+    is_loop ? around_.open(stmt) : around_.push_condition(stmt.value);
+    for (const Stmt& inner : stmt.body) add_accesses(inner, found);
+    is_loop ? around_.close(stmt) : around_.pop_condition();
   }
 
   Step nest(const Stmt& stmt) {
@@ -113,6 +212,11 @@ class Threads {
           kernel_.refuse(stmt.scheduled,
                          "'{}' is in shared memory within loop '{}', which threads share; required: memory around it",
                          stmt.name, loops[0].loop->name);
+        if (is_fragment_memory(stmt))
+          kernel_.refuse(stmt.scheduled,
+                         "'{}' is a fragment within a loop that threads share; required: outside of such, as all warps "
+                         "hold it together",
+                         stmt.name);
         return {std::move(stmt)};
       case Stmt::Kind::fail:
         for (const Expr& index : stmt.indices) add_loads(index, false, found);
@@ -162,6 +266,11 @@ class Threads {
   // One routine. Threads that come to it together share the elements of what the CTA sees.
   Body product(Stmt loop, Accesses& found) {
     const ProductNest nest = product_nest(kernel_.function, loop);
+    if (is_mma(loop)) {
+      if (!around_.thread_loops().empty())
+        kernel_.refuse(loop.scheduled, "loop '{}' is a product by mma within a loop that threads share", loop.name);
+      check_mma(kernel_, loop, nest);
+    }
     for (const Stmt* inner : nest.loops) around_.open(*inner);
     const bool is_seen = kernel_.tracked.contains(nest.store->name);
     const Names missing = is_seen ? around_.missing_threads() : Names{};
@@ -228,7 +337,7 @@ class Threads {
   Surroundings around_{kernel_};
   OwnMemory own_{kernel_, around_};
   CtaExchange ctas_{kernel_, around_};
-  int num_sums_ = 0;
+  int num_sums_ = 0, num_made_ = 0;
   bool has_cta_sum_ = false;
 };
 
@@ -240,12 +349,12 @@ Body checked_parallel(const Kernel& kernel, const Body& body) {
           stmt.scheduled,
           "loop '{}' is bound to {} within a parallel loop, which takes all threads; required: bind in its place",
           stmt.name, stmt.thread);
-    if (stmt.kind == Stmt::Kind::allocate && stmt.scope == Scope::shared)
+    if (stmt.kind == Stmt::Kind::allocate && (stmt.scope == Scope::shared || stmt.scope == Scope::fragment))
       kernel.refuse(
           stmt.scheduled,
-          "'{}' is in shared memory within a parallel loop, whose iterations are threads; required: loops bound to "
+          "'{}' is in {} memory within a parallel loop, whose iterations are threads; required: loops bound to "
           "blockIdx around it and to threadIdx within",
-          stmt.name);
+          stmt.name, to_string(stmt.scope));
   });
   return body;
 }

@@ -37,6 +37,10 @@ void check_bounds(const Context& c) {
         report.others.size(), report.total, report.others.empty() ? "" : report.others[0]);
 }
 
+std::string cuda_text(const std::vector<loop::Launches>& kernels) {
+  return loop::cuda_head(kernels).text + loop::cuda_module(kernels);
+}
+
 struct Pass {
   const char* name;
   void (*run)(const Context& c);
@@ -101,7 +105,7 @@ const Pass kPasses[] = {
     // Code.
     {"generate", [](const Context& c) { c.made.code = loop::cpp_module(c.made.launches); }},
     {"split threads", [](const Context& c) { c.made.kernels = kernels_of(c.made); }, true, true},
-    {"generate cuda", [](const Context& c) { c.made.cuda = loop::cuda_module(c.made.kernels); }, true, true},
+    {"generate cuda", [](const Context& c) { c.made.cuda = cuda_text(c.made.kernels); }, true, true},
 };
 
 void verify_phases(const loop::Launches& launches, loop::Function function) {
@@ -182,9 +186,6 @@ std::vector<loop::Launches> kernels_of(const Compilation& made) {
   return kernels;
 }
 
-std::string cuda_text(const Compilation& made) {
-  if (!made.cuda.empty()) return made.cuda;
-  return loop::cuda_module(kernels_of(made));
-}
+std::string cuda_text(const Compilation& made) { return made.cuda.empty() ? cuda_text(kernels_of(made)) : made.cuda; }
 
 }  // namespace weft::sparse

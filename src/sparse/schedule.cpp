@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/names.h"
 #include "loop/passes.h"
+#include "loop/product.h"
 #include "sparse/schedule_line.h"
 #include "sparse/stage2/primitives.h"
 
@@ -273,7 +274,8 @@ void check_rules(const ScheduleLine& line, const Stage2& stage) {
 // What a card may refuse later names the line.
 void mark_scheduled(Stage2& stage, int line) {
   visit(stage.body, [&](Stmt& stmt) {
-    const bool is_shared = stmt.loop == loop::LoopKind::bind || stmt.loop == loop::LoopKind::parallel;
+    const bool is_shared = stmt.loop == loop::LoopKind::bind || stmt.loop == loop::LoopKind::parallel ||
+                           loop::is_mma(stmt) || loop::num_stages(stmt) > 0;
     if ((is_shared || stmt.kind == Stmt::Kind::allocate) && stmt.scheduled.line == 0) stmt.scheduled.line = line;
   });
 }

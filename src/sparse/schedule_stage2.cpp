@@ -9,9 +9,10 @@ namespace weft::sparse {
 namespace {
 
 loop::Scope scope_of(const std::string& name) {
-  for (const loop::Scope scope : {loop::Scope::global, loop::Scope::shared, loop::Scope::registers})
+  using loop::Scope;
+  for (const Scope scope : {Scope::global, Scope::shared, Scope::registers, Scope::fragment})
     if (loop::to_string(scope) == name) return scope;
-  fail(ErrorCode::invalid_argument, "'{}' is no scope; allowed are register, shared and global", name);
+  fail(ErrorCode::invalid_argument, "'{}' is no scope; allowed are register, shared, fragment and global", name);
 }
 
 using Words = std::vector<std::string>;
@@ -171,11 +172,12 @@ bool ScheduleRunner::run_blocks_line(const ScheduleLine& line, Stage2& stage) {
     return true;
   }
   if (p == "annotate") {
-    const std::string form = "annotate(loop, word), or annotate(loop, word, number of iterations)";
+    const std::string form = "annotate(loop, word), or annotate(loop, word, number)";
     require(line.operands.size() == 2 || line.operands.size() == 3, line, form);
-    const int64_t distance = line.operands.size() == 3 ? integer_at(line, 2, form) : 8;
+    std::optional<int64_t> number;
+    if (line.operands.size() == 3) number = integer_at(line, 2, form);
     for (const auto& l : loops_of(stage, {name_at(line, 0, form)}, false))
-      annotate(stage, l[0], name_at(line, 1, form), distance);
+      annotate(stage, l[0], name_at(line, 1, form), number);
     return true;
   }
   if (p == "storage_align") {

@@ -48,7 +48,7 @@ std::vector<ReadyCase> format_cases() {
 }
 
 // Code after what every module begins with.
-std::string without_prelude(const std::string& code) { return code.substr(code.find("extern \"C\"")); }
+std::string without_prelude(const std::string& code) { return code.substr(code.find("\nextern \"C\"") + 1); }
 
 void expect_as_kept(const std::vector<ReadyCase>& cases, const std::vector<const char*>& stages) {
   const char* update = std::getenv("WEFT_UPDATE_GOLDEN");

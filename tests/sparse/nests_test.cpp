@@ -342,7 +342,7 @@ TEST(Nests, RefuseWhatWouldChangeTheResult) {
       {"tile = blockize(product.j)\nreorder(product.j, product.i)\n", "a block stands between the loops", kDense,
        kTile},
       {"tensorize(product.i, product)\n", "init of the block stands within", kDense, kTile},
-      {"tensorize(product.i, mma)\n", "'mma' is no intrinsic; allowed is product", kDense, kTile},
+      {"tensorize(product.i, outer)\n", "'outer' is no intrinsic; allowed are product and mma", kDense, kTile},
       {"tensorize(product.j, product)\n", "there are 1 spatial loops and 1 reductions", kDense, kTile},
       {"tensorize(product.i, product)\n", "three serial loops of literal extents up to 256", kDense},
       {"decompose_reduction(product.i)\nvectorize(product.j)\n", "loop 'l' stands within it", kDense, kTile},

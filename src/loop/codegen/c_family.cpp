@@ -197,7 +197,7 @@ std::string CFamily::expr(const Expr& e, int precedence) {
   const auto& x = e->operands;
   for (const Infix& infix : kInfix)
     if (infix.op == e->op) {
-      const bool is_hidden = has_vectors() && compares_lanes(e, *function_, facts_);
+      const bool is_hidden = has(Intrinsic::vector, target()) && compares_lanes(e, *function_, facts_);
       hides_masks_ |= is_hidden;
       return parenthesised(fmt::format("{} {} {}{}", expr(x[0], infix.precedence), infix.symbol,
                                        expr(x[1], infix.precedence + 1), is_hidden ? " + weft_zero" : ""),
@@ -233,7 +233,7 @@ std::string CFamily::expr(const Expr& e, int precedence) {
     case Op::to_real: return fmt::format("{}({})", real_type(), expr(x[0]));
     case Op::select: {
       const std::string condition = expr(x[0], 1);
-      const bool branches = has_vectors() && is_shared(x[0], loops_, registers_);
+      const bool branches = has(Intrinsic::vector, target()) && is_shared(x[0], loops_, registers_);
       const auto branch = [&](const Expr& value) {
         return branches && has_load(value) ? fmt::format("(weft_branch(), {})", expr(value, 1)) : expr(value, 1);
       };
@@ -280,7 +280,8 @@ void CFamily::emit(const Body& body) {
         if (const auto found = registers_.find(stmt.name); found != registers_.end()) {
           int64_t size = 0;
           is_integer(stmt.indices[0], &size);
-          line(fmt::format("weft_{}x{} {}[{}];", real_type(), found->second, stmt.name, size / found->second));
+          const std::string type = text_of(Intrinsic::vector, {real_type(), fmt::format("{}", found->second)});
+          line(fmt::format("{} {}[{}];", type, stmt.name, size / found->second));
           break;
         }
         line(allocation(stmt));
@@ -288,7 +289,7 @@ void CFamily::emit(const Body& body) {
       case Stmt::Kind::condition:
         line(fmt::format("if ({}) {{", expr(stmt.value)));
         ++indent_;
-        if (has_vectors() && is_shared(stmt.value, loops_, registers_)) line("weft_branch();");
+        if (has(Intrinsic::vector, target()) && is_shared(stmt.value, loops_, registers_)) line("weft_branch();");
         facts_.push_condition(stmt.value, stmt.body);
         emit(stmt.body);
         facts_.pop_condition();
@@ -297,7 +298,10 @@ void CFamily::emit(const Body& body) {
         break;
       case Stmt::Kind::fail: emit_fail(stmt); break;
       case Stmt::Kind::barrier:
-      case Stmt::Kind::thread_sum: line(meeting(stmt)); break;
+      case Stmt::Kind::thread_sum:
+      case Stmt::Kind::copy_async:
+      case Stmt::Kind::commit_copies:
+      case Stmt::Kind::wait_copies: line(of_thread(stmt)); break;
       case Stmt::Kind::block: ensure(false, "block '{}' is left", stmt.name);
     }
   }
@@ -327,7 +331,7 @@ void CFamily::emit_fail(const Stmt& stmt) {
 }
 
 void CFamily::emit_loop(const Stmt& written) {
-  if (written.loop == LoopKind::vectorize && has_vectors()) {
+  if (written.loop == LoopKind::vectorize && has(Intrinsic::vector, target())) {
     facts_.push_loop(written.name, written.value);
     const bool is_vector = emit_vector_loop(written);
     facts_.pop_loop();
@@ -335,7 +339,7 @@ void CFamily::emit_loop(const Stmt& written) {
   }
   const bool is_of_lanes = written.loop == LoopKind::vectorize || written.loop == LoopKind::unroll;
   const auto [loop, behind] = is_of_lanes ? with_wide_accesses(written) : std::pair(written, std::string());
-  if (has_annotation(loop, "product")) return emit_product(loop);
+  if (is_tensorised(loop)) return emit_product(loop);
   if (has_annotation(loop, "dot") && has(Intrinsic::dot, target()) && emit_dot(loop)) return;
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
@@ -370,7 +374,7 @@ std::string CFamily::phase(const Function& function, const Phase& phase, size_t 
   for (const Buffer& buffer : function.buffers) is_double_ |= buffer.dtype == DType::fp64;
   const Phase made{prepared(function, phase), phase.threads};
   registers_.clear();
-  if (has_vectors()) registers_ = vector_locals(made.body, is_double_ ? DType::fp64 : DType::fp32);
+  if (has(Intrinsic::vector, target())) registers_ = vector_locals(made.body, is_double_ ? DType::fp64 : DType::fp32);
   do {
     for (const std::string& name : spilled_) registers_.erase(name);
     spilled_.clear();

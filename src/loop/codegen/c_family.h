@@ -12,6 +12,7 @@
 #include "loop/facts.h"
 #include "loop/ir.h"
 #include "loop/passes.h"
+#include "loop/product.h"
 
 namespace weft::loop {
 
@@ -34,7 +35,6 @@ class CFamily {
   // "for (...)" of a loop that workers or threads share.
   virtual void open_shared_loop(const Stmt& loop) = 0;
   virtual Target target() const = 0;
-  virtual bool has_vectors() const = 0;
   // Further operands of a product: which elements of the sum a thread computes.
   virtual std::vector<std::string> product_share(const Stmt&) const { return {}; }
   // A loop over lanes, or unrolled, that is written as a loop: what it reads in one piece may be read before it, and
@@ -48,8 +48,8 @@ class CFamily {
   virtual std::vector<std::string> checks() const { return {}; }
   // Of memory of the nest, where a vector type does not take it.
   virtual std::string allocation(const Stmt& stmt);
-  // A barrier, or a sum over threads.
-  virtual std::string meeting(const Stmt& stmt) const = 0;
+  // What thread_body() alone makes: a barrier, a sum over threads, a copy to shared memory.
+  virtual std::string of_thread(const Stmt& stmt) = 0;
 
   void line(const std::string& text);
   std::string expr(const Expr& e, int precedence = 0);
@@ -74,6 +74,7 @@ class CFamily {
   bool emit_vector_loop(const Stmt& loop);
   // Three loops that are tensorised, as one call.
   void emit_product(const Stmt& loop);
+  std::vector<std::string> mma_operands(const ProductCall& call);
   bool emit_dot(const Stmt& loop);
   // The statement over all lanes at once; none where its form does not allow that.
   std::string vector_store(const Stmt& store, const Stmt& loop);

@@ -305,9 +305,8 @@ class Cpp : public CFamily {
     }
   }
   Target target() const override { return Target::cpp; }
-  bool has_vectors() const override { return true; }
   Body prepared(const Function&, const Phase& phase) const override { return unrolled(phase.body); }
-  std::string meeting(const Stmt& stmt) const override {
+  std::string of_thread(const Stmt& stmt) override {
     ensure(false, "'{}' is for threads of a GPU", to_text(Body{stmt}));
     return {};
   }

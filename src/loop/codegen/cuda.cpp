@@ -10,6 +10,11 @@
 #include "loop/operators.h"
 #include "loop/product.h"
 #include "loop/threads.h"
+#include "loop/threads/fragments.h"
+
+namespace weft::text {
+extern const char* const loop_fragments;
+}
 
 namespace weft::loop {
 namespace {
@@ -244,6 +249,12 @@ int64_t width_of(const Expr& first, int64_t lanes, DType dtype) {
   return sum.overflows ? 1 : width;
 }
 
+bool multiplies_by_mma(const Body& body) {
+  bool found = false;
+  visit(body, [&](const Stmt& stmt) { found |= is_mma(stmt); });
+  return found;
+}
+
 class Cuda : public CFamily {
  public:
   // `wide` gets, for each function, the buffers that are accessed several elements at a time.
@@ -257,6 +268,7 @@ class Cuda : public CFamily {
   std::string head(const std::string& name, const Function& function, const Phase& phase) override {
     shared_ = 0;
     num_wide_ = 0;
+    has_fragments_ = multiplies_by_mma(phase.body);
     wide_.clear();
     if (function_named_ != function.name) all_wide_.emplace_back();
     function_named_ = function.name;
@@ -290,7 +302,6 @@ class Cuda : public CFamily {
                      step));
   }
   Target target() const override { return Target::cuda; }
-  bool has_vectors() const override { return false; }
   std::vector<std::string> product_share(const Stmt& loop) const override {
     if (has_annotation(loop, kTogether)) return {"weft_thread()", "weft_threads()"};
     return {"0", "1"};
@@ -315,6 +326,8 @@ class Cuda : public CFamily {
 
   std::vector<std::string> checks() const override {
     std::vector<std::string> lines;
+    if (has_fragments_)
+      lines.push_back(fmt::format("if (blockDim.x != {0} || weft_threads() != {0}) __trap();", kFragmentThreads));
     for (const std::string& name : wide_) lines.push_back(fmt::format("weft_aligned({0}, \"{0}\");", name));
     return lines;
   }
@@ -326,14 +339,31 @@ class Cuda : public CFamily {
     return fmt::format("{0}* const {1} = ({0}*)(weft_shared_memory() + {2});", type, stmt.name, first);
   }
 
-  std::string meeting(const Stmt& stmt) const override {
+  std::string of_thread(const Stmt& stmt) override {
     if (stmt.kind == Stmt::Kind::barrier) return text_of(Intrinsic::barrier, {});
+    if (stmt.kind == Stmt::Kind::copy_async) return copy_async(stmt);
+    if (stmt.kind == Stmt::Kind::commit_copies) return text_of(Intrinsic::commit_copies, {});
+    if (stmt.kind == Stmt::Kind::wait_copies) return text_of(Intrinsic::wait_copies, {expr(stmt.value)});
     const char* how = stmt.combine == Op::add ? "WeftSum" : stmt.combine == Op::maximum ? "WeftMax" : "WeftMin";
     return text_of(stmt.thread == "cta" ? Intrinsic::cta_sum : Intrinsic::warp_sum, {stmt.name + "[0]", how});
   }
 
  private:
   static constexpr int64_t kMostShared = 48 << 10;
+
+  std::string copy_async(const Stmt& copy) {
+    const bool asks = copy.value->op == Op::select;
+    const Expr& source = asks ? copy.value->operands[1] : copy.value;
+    wide_.insert(source->name);
+    all_wide_.back().insert(source->name);
+    std::string from = address(source->name, source->operands[0]), bytes = "16";
+    if (asks) {  // no address is made of an index that the condition leaves out
+      const std::string condition = expr(copy.value->operands[0], 1);
+      from = fmt::format("({} ? {} : {})", condition, from, source->name);
+      bytes = fmt::format("({} ? 16 : 0)", condition);
+    }
+    return text_of(Intrinsic::copy_async, {address(copy.name, copy.indices[0]), from, bytes});
+  }
 
   // A thread's own, for lanes of a buffer.
   std::string lanes_of(const std::string& buffer, int64_t lanes) {
@@ -396,12 +426,20 @@ class Cuda : public CFamily {
 
   int64_t shared_ = 0;  // bytes so far
   int num_wide_ = 0;
+  bool has_fragments_ = false;
   Names wide_;  // buffers that are read in accesses of several elements
   std::string function_named_;
   std::vector<Names>& all_wide_;
 };
 
 }  // namespace
+
+CudaHead cuda_head(const std::vector<Launches>& kernels) {
+  for (const Launches& launches : kernels)
+    for (const Phase& phase : launches.phases)
+      if (multiplies_by_mma(phase.body)) return {"loop/codegen/cuda/kernels/fragments.h", text::loop_fragments};
+  return {};
+}
 
 std::string cuda_module(const std::vector<Launches>& kernels, std::vector<Names>* wide) {
   std::vector<Names> all_wide;

@@ -18,9 +18,12 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
+    {Intrinsic::vector, "weft_{0}x{1}", nullptr},
     {Intrinsic::dot, "{0} = weft_dot_bf16({0}, {1}, {2});", nullptr},
     {Intrinsic::product, "weft_product<{0}, {1}, {2}>({3}, {4}, {5}, {6}, {7}, {8}, {9});",
      "weft_product<{0}, {1}, {2}>({3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11});"},
+    {Intrinsic::mma, nullptr,
+     "weft::loop::multiply<{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}>({8}, {9}, {10}, {11}, {12});"},
     {Intrinsic::load_narrow, "weft_load_{0}x{2}({1})", nullptr},
     {Intrinsic::store_narrow, "weft_store_{0}({1}, {2});", nullptr},
     {Intrinsic::load_wide, nullptr, "weft_load<{0}, {1}>({2}, {3});"},
@@ -33,6 +36,9 @@ constexpr Row kRows[] = {
     {Intrinsic::nan_fp32, "__builtin_nanf(\"\")", "__int_as_float(0x7fffffff)"},
     {Intrinsic::nan_fp64, "__builtin_nan(\"\")", "__longlong_as_double(0x7fffffffffffffffll)"},
     {Intrinsic::barrier, nullptr, "__syncthreads();"},
+    {Intrinsic::copy_async, nullptr, "weft::ptx::cp_async_16({0}, {1}, {2});"},
+    {Intrinsic::commit_copies, nullptr, "weft::ptx::cp_async_commit();"},
+    {Intrinsic::wait_copies, nullptr, "weft::ptx::cp_async_wait<{0}>();"},
     {Intrinsic::warp_sum, nullptr, "{0} = weft_warp<{1}>({0}, blockDim.x);"},
     {Intrinsic::cta_sum, nullptr, "{0} = weft_cta<{1}>({0}, blockDim.x, weft_sums);"},
 };

@@ -6,18 +6,21 @@
 #include "base/check.h"
 #include "loop/codegen/c_family.h"
 #include "loop/dot.h"
-#include "loop/linear.h"
+#include "loop/threads/fragments.h"
 
 namespace weft::loop {
 
 void CFamily::emit_product(const Stmt& outer) {
   const ProductNest nest = product_nest(*function_, outer);
-  if (!nest.is_whole()) {
+  if (!nest.is_whole() || (is_mma(outer) && !has(Intrinsic::mma, target()))) {
     Stmt plain = outer;
     plain.annotations.clear();
     return emit({std::move(plain)});
   }
   const ProductCall call = product_call(*function_, outer, nest);
+  if (is_mma(outer)) return line(text_of(Intrinsic::mma, mma_operands(call)));
+  check(is_literal(call.b.column, 1), ErrorCode::unsupported,
+        "{}: loop '{}' is tensorised: required: rows of the second operand in one piece", function_->name, outer.name);
   check(!is_narrow(dtype_of(call.c.buffer)), ErrorCode::unsupported,
         "{}: loop '{}' is tensorised: required: sums in fp32 or fp64; use cache_write", function_->name, outer.name);
   for (const std::string& name : {call.c.buffer, call.a.buffer, call.b.buffer})
@@ -29,6 +32,29 @@ void CFamily::emit_product(const Stmt& outer) {
                    expr(call.a.row), expr(call.a.column), address(call.b.buffer, call.b.begin), expr(call.b.row)});
   for (const std::string& share : product_share(outer)) operands.push_back(share);
   line(text_of(Intrinsic::product, operands));
+}
+
+// Tiles are taken from c, or, where it is turned, from what lies across it.
+std::vector<std::string> CFamily::mma_operands(const ProductCall& call) {
+  const Fragment f = *fragment_of(call.m, call.n);
+  struct Factor {
+    std::string begin;
+    bool has_depths_side_by_side;
+    Expr step;
+  };
+  const auto factor = [&](const ProductCall::Operand& operand, const Expr& along_k, const Expr& across) {
+    const bool side_by_side = is_literal(along_k, 1);
+    return Factor{address(operand.buffer, operand.begin), side_by_side, side_by_side ? across : along_k};
+  };
+  Factor a = factor(call.a, call.a.column, call.a.row), b = factor(call.b, call.b.row, call.b.column);
+  if (f.is_turned) std::swap(a, b);
+  std::vector<std::string> operands{dtype_of(call.a.buffer) == DType::bf16 ? "true" : "false"};
+  for (const int64_t number : {f.tiles_m, f.tiles_n, f.warps_m, f.warps_n, call.k})
+    operands.push_back(fmt::format("{}", number));
+  for (const Factor& x : {a, b}) operands.emplace_back(x.has_depths_side_by_side ? "true" : "false");
+  operands.push_back(call.c.buffer);
+  for (const Factor& x : {a, b}) operands.insert(operands.end(), {x.begin, expr(x.step)});
+  return operands;
 }
 
 bool CFamily::emit_dot(const Stmt& loop) {

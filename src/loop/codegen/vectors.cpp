@@ -78,7 +78,7 @@ std::string CFamily::register_at(const std::string& name, const Expr& at, int64_
 }
 
 std::string CFamily::vector_type(const Stmt& loop) const {
-  return fmt::format("weft_{}x{}", real_type(), literal(loop.value));
+  return text_of(Intrinsic::vector, {real_type(), fmt::format("{}", literal(loop.value))});
 }
 
 int64_t CFamily::literal(const Expr& e) {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "loop/ir.h"
+#include "loop/threads/fragments.h"
 
 namespace weft::loop {
 
@@ -22,9 +23,16 @@ struct Kernel {
   Kernel(const Function& function_, const Body& body);
 
   const Function& function;
-  Names threads;                            // threadIdx.x, and the other axes that loops over threads are bound to
-  std::map<std::string, ScheduledAt> ctas;  // axes that loops over CTAs are bound to, and where the first was bound
-  Names shared;                             // memory of the CTA
+  Names threads;                              // threadIdx.x, and the other axes that loops over threads are bound to
+  std::map<std::string, ScheduledAt> ctas;    // axes that loops over CTAs are bound to, and where the first was bound
+  Names shared;                               // memory of the CTA
+  std::map<std::string, DType> shared_types;  // of each
+  // Sums of all warps of the CTA.
+  struct FragmentMemory {
+    Fragment fragment;
+    ScheduledAt scheduled;
+  };
+  std::map<std::string, FragmentMemory> fragments;
   Names tracked;  // what threads may exchange: memory of the CTA, and buffers of the function that the phase stores to
 
   DType real_type() const;  // of sums
@@ -36,6 +44,9 @@ struct Kernel {
     fail(ErrorCode::unsupported, "{}{}: {}", at.line == 0 ? "" : fmt::format("line {}: ", at.line), function.name,
          fmt::format(format, std::forward<Arguments>(arguments)...));
   }
+
+ private:
+  void add_fragments(const Body& body);
 };
 
 }  // namespace weft::loop

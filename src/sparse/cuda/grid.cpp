@@ -6,6 +6,7 @@
 
 #include "loop/product.h"
 #include "loop/threads.h"
+#include "loop/threads/fragments.h"
 #include "sparse/interpret.h"
 
 namespace weft::sparse {
@@ -46,6 +47,7 @@ BoundGrid::BoundGrid(const loop::Function& function, const loop::Phase& phase, c
 
 void BoundGrid::add_loops(const loop::Function& function, const loop::Body& body, Axis& ctas_x) {
   loop::visit(body, [&](const loop::Stmt& stmt) {
+    has_fragments_ |= loop::is_fragment_memory(stmt);
     if (stmt.kind != loop::Stmt::Kind::loop) return;
     if (stmt.loop == loop::LoopKind::parallel) add(function, parallel_, stmt.value);
     if (stmt.loop != loop::LoopKind::bind) return;
@@ -77,6 +79,7 @@ int64_t BoundGrid::Axis::extent(const loop::Memory& numbers, int64_t otherwise) 
 // to threads.
 std::array<int, 3> BoundGrid::threads(const loop::Memory& numbers) const {
   if (parallel_.is_bound) return {static_cast<int>(kParallelThreads), 1, 1};
+  if (has_fragments_) return {static_cast<int>(loop::kFragmentThreads), 1, 1};
   const bool is_alone = !axes_[kThreadY].is_bound && !axes_[kThreadZ].is_bound;
   int64_t x = axes_[kThreadX].extent(numbers, is_alone ? kVaryingThreads : kWarp);
   if (!axes_[kThreadX].is_bound && is_alone) x = has_products_ ? kProductThreads : kWarp;

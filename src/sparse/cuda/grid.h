@@ -41,8 +41,9 @@ class BoundGrid {
   std::array<Axis, kNumAxes> axes_ = {};
   std::vector<Axis> beside_ = {};  // blockIdx.x of the nests that stand beside the first one
   Axis parallel_ = {};
-  bool has_sums_ = false;      // over threads
-  bool has_products_ = false;  // whose elements threads share
+  bool has_sums_ = false;       // over threads
+  bool has_products_ = false;   // whose elements threads share
+  bool has_fragments_ = false;  // sums of all warps of a CTA
   int shared_bytes_ = 0;
 };
 

@@ -86,7 +86,8 @@ class LoadedOnCard : public Loaded {
     for (size_t i = 0; i < parts.size(); ++i) parts[i]->bind(threads[i]);
     std::vector<Names> wide;
     const std::string text = loop::cuda_module(threads, &wide);
-    for (size_t i = 0; i < parts.size(); ++i) parts[i]->load(device, threads[i], text, wide);
+    const loop::CudaHead head = loop::cuda_head(threads);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i]->load(device, threads[i], head, text, wide);
   }
 
   void place(Bound& bound) const override {
@@ -142,13 +143,15 @@ class LoadedOnCard : public Loaded {
         threads.phases[p].threads = grids.back().fixed_threads();
       }
     }
-    void load(Device device, const loop::Launches& threads, const std::string& text,
+    void load(Device device, const loop::Launches& threads, const loop::CudaHead& head, const std::string& text,
               const std::vector<Names>& read_wide) {
       for (size_t p = 0; p < threads.phases.size(); ++p) {
         const int shared_bytes = grids[p].shared_bytes();
         kernels.push_back(&cuda::runtime().load(
             device, {.name = fmt::format("sparse {} {}", function.name, p),
                      .symbol = loop::phase_name(threads.function, p),
+                     .file = head.file,
+                     .head = head.text,
                      .instances = text,
                      .shared_bytes = shared_bytes,
                      .num_arguments = static_cast<int>(function.buffers.size() + function.scalars.size() +

@@ -3,8 +3,16 @@
 #include "sparse/stage2/primitives.h"
 
 namespace weft::sparse {
+namespace {
 
-void annotate(Stage2& stage, const std::string& name, const std::string& annotation, int64_t distance) {
+void annotate_number(Stmt& loop, const std::string& word, int64_t number) {
+  std::erase_if(loop.annotations, [&](const std::string& other) { return other.starts_with(word); });
+  loop.annotations.push_back(fmt::format("{}={}", word, number));
+}
+
+}  // namespace
+
+void annotate(Stage2& stage, const std::string& name, const std::string& annotation, std::optional<int64_t> number) {
   const LoopInNest found = find_loop(stage, name);
   if (annotation == "dot") {
     int64_t extent = 0;
@@ -13,14 +21,21 @@ void annotate(Stage2& stage, const std::string& name, const std::string& annotat
     found.loop().annotations.emplace_back("dot");
     return;
   }
+  if (annotation == "stages") {
+    if (found.loop().loop != loop::LoopKind::serial)
+      refuse("annotate", name,
+             fmt::format("stages: the loop is {}; required: a serial one", to_string(found.loop().loop)));
+    const int64_t stages = number.value_or(2);
+    if (stages < 2 || stages > 8) refuse("annotate", name, fmt::format("{} stages; 2 to 8 are allowed", stages));
+    return annotate_number(found.loop(), annotation, stages);
+  }
   if (annotation != "prefetch")
     refuse("annotate", name,
-           fmt::format("'{}' means nothing to any generator; allowed are prefetch and dot", annotation));
+           fmt::format("'{}' means nothing to any generator; allowed are prefetch, stages and dot", annotation));
+  const int64_t distance = number.value_or(8);
   if (distance < 1 || distance > 1024)
     refuse("annotate", name, fmt::format("prefetching {} iterations ahead; 1 to 1024 are allowed", distance));
-  auto& list = found.loop().annotations;
-  std::erase_if(list, [](const std::string& word) { return word.starts_with("prefetch"); });
-  list.push_back(fmt::format("prefetch={}", distance));
+  annotate_number(found.loop(), annotation, distance);
 }
 
 }  // namespace weft::sparse

@@ -40,6 +40,15 @@ Expr Padding::factor(const Expr& value, const std::string& row, const std::strin
   return element;
 }
 
+const Expr& Padding::factor_in_memory(const Expr& value, const std::string& row, const std::string& column) {
+  const std::vector<Expr> conditions = product_.conditions_on({row, column});
+  check_reads(value, conditions);
+  if (!is_in_rows(value, false) || !(conditions.empty() || fill_with_zeros(stage_, value, conditions)))
+    refuse("tensorize", found_.name,
+           fmt::format("{} is no element of memory in rows; use cache_read before", loop::to_words(value)));
+  return value;
+}
+
 Expr Padding::target() {
   const std::vector<Expr> conditions = product_.conditions_on({product_.m, product_.n});
   const Expr& c = product_.c;

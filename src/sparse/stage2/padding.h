@@ -19,6 +19,9 @@ class Padding {
 
   // What is multiplied, where it is now: as it is, if no condition hides it and it lies in rows.
   Expr factor(const Expr& value, const std::string& row, const std::string& column);
+  // The same of what has to lie in memory of its own already, in rows or in columns. Throws Error(invalid_argument)
+  // where it does not.
+  const Expr& factor_in_memory(const Expr& value, const std::string& row, const std::string& column);
   // What is added to: only elements that are there are read, and only those are written back.
   Expr target();
 

@@ -8,6 +8,7 @@
 // docs/sparse.md shows each before and after, with an example that is refused.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ void vectorize(Stage2& stage, const std::string& loop);
 void unroll(Stage2& stage, const std::string& loop);
 void bind(Stage2& stage, const std::string& loop, const std::string& thread);
 // "prefetch": what the loop loads at loaded places is fetched so many of its iterations ahead.
-void annotate(Stage2& stage, const std::string& loop, const std::string& annotation, int64_t distance);
+void annotate(Stage2& stage, const std::string& loop, const std::string& annotation, std::optional<int64_t> number);
 // What the block adds to within `loop` is kept in memory of its own, written back at the end of each iteration.
 void cache_write(Stage2& stage, const std::string& loop, loop::Scope scope);
 // What the block reads of `buffer` within an iteration of `loop` is copied first.

@@ -54,9 +54,9 @@ void run_once(simt::Memory& memory, simt::Launch launch, const std::function<voi
   simt::run(memory, launch, kernel);
 }
 
-// A text that is complete, as programs of sparse tensors are: its kernels have arguments of 8 bytes each.
+// A text that is complete but for its head, as programs of sparse tensors are: its kernels have arguments of 8 bytes each.
 std::string host_text_of_program(const cuda::KernelText& text) {
-  std::string program = text.text();
+  std::string program = text.instances;
   const std::string of_card = "extern __shared__ double2 memory[];\n  return (unsigned char*)memory;";
   const size_t at = program.find(of_card);
   ensure(at != program.npos, "'{}' takes shared memory otherwise", text.name);
@@ -71,7 +71,8 @@ std::string host_text_of_program(const cuda::KernelText& text) {
         "  WeftCall<{0}>::run(static_cast<const long long*>(args));\n}}\n",
         program.substr(begin, program.find('(', begin) - begin));
   }
-  return "#include \"tests/simt/sparse/card_words.h\"\n" + program + launches;
+  const std::string head_file = *text.file == '\0' ? "" : fmt::format("#include \"{}\"\n", text.file);
+  return "#include \"tests/simt/sparse/card_words.h\"\n" + head_file + program + launches;
 }
 
 // The text with twins in the place of tile/cuda/ptx. The arguments are the launch's, outside of the kernel's memory.

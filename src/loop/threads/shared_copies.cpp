@@ -1,0 +1,150 @@
+#include "loop/threads/shared_copies.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "loop/linear.h"
+
+namespace weft::loop {
+namespace {
+
+constexpr int64_t kPieceBits = 128;
+
+bool is_tracked(const Kernel& kernel, const Expr& e) {
+  bool found = false;
+  visit(e, [&](const Expr& node) {
+    const bool reads = node->op == Op::load || is_search(node->op);
+    found |= reads && (kernel.tracked.contains(node->name) || kernel.function.find(node->name) == nullptr);
+  });
+  return found;
+}
+
+Expr both(const Expr& a, const Expr& b) { return a ? operation(Op::logical_and, {a, b}) : b; }
+
+// How many elements side by side a piece has along the loop, from a multiple of as many on; 1: single ones.
+int64_t width_along(const Kernel& kernel, const SharedCopy& copy, const Stmt& loop) {
+  const Buffer& buffer = *kernel.function.find(copy.source->name);
+  const int64_t width = kPieceBits / bits_of(buffer.dtype);
+  int64_t extent = 0;
+  is_integer(loop.value, &extent);
+  if (kernel.shared_types.at(copy.store->name) != buffer.dtype || extent % width != 0) return 1;
+  if (copy.condition && uses(copy.condition, loop.name)) return 1;
+  for (const Expr& place : {copy.store->indices[0], copy.source->operands[0]}) {
+    int64_t step = 0;
+    Expr rest;
+    if (!is_linear_in(place, loop.name, &step, &rest) || step != 1) return 1;
+    const Linear sum = linear_of(rest);
+    const auto divides = [&](const auto& term) { return term.second % width == 0; };
+    if (sum.overflows || sum.constant % width != 0 || !std::all_of(sum.terms.begin(), sum.terms.end(), divides))
+      return 1;
+  }
+  return width;
+}
+
+}  // namespace
+
+std::optional<SharedCopy> shared_copy(const Kernel& kernel, const Stmt& nest) {
+  SharedCopy copy;
+  const Stmt* at = &nest;
+  for (; at->kind == Stmt::Kind::loop || at->kind == Stmt::Kind::condition; at = &at->body[0]) {
+    const bool is_loop = at->kind == Stmt::Kind::loop;
+    if (at->body.size() != 1 || (is_loop && (at->loop != LoopKind::serial || !is_integer(at->value)))) return {};
+    if (is_loop)
+      copy.loops.push_back(at);
+    else
+      copy.condition = both(copy.condition, at->value);
+  }
+  if (copy.loops.empty() || at->kind != Stmt::Kind::store || at->atomic || !kernel.shared.contains(at->name)) return {};
+  copy.store = at;
+  copy.source = at->value;
+  if (at->value->op == Op::select) {
+    const auto& x = at->value->operands;
+    if (x[2]->op != Op::real_literal || x[2]->real != 0) return {};
+    copy.condition = both(copy.condition, x[0]);
+    copy.source = x[1];
+  }
+  if (copy.source->op != Op::load || is_tracked(kernel, copy.source)) return {};
+  if (copy.condition && is_tracked(kernel, copy.condition)) return {};
+  return copy;
+}
+
+Body copied_together(const Kernel& kernel, const SharedCopy& copy, int number) {
+  const auto name = [&](const char* what) { return fmt::format("weft_{}_{}", what, number); };
+  int64_t width = 1;
+  const Stmt* along = nullptr;
+  for (const Stmt* loop : copy.loops)
+    if (const int64_t found = width_along(kernel, copy, *loop); found > width) width = found, along = loop;
+  // Pieces along that loop first, so that neighbours fetch what lies side by side; then the others, inner ones first.
+  std::vector<const Stmt*> order(copy.loops.rbegin(), copy.loops.rend());
+  std::stable_partition(order.begin(), order.end(), [&](const Stmt* loop) { return loop == along; });
+  int64_t count = 1;
+  Body inner;
+  Expr rest = variable(name("piece"));
+  for (size_t l = 0; l < order.size(); ++l) {
+    int64_t pieces = 0;
+    is_integer(order[l]->value, &pieces);
+    if (order[l] == along) pieces /= width;
+    count *= pieces;
+    const Expr own = pieces == 1 ? Expr(0) : l + 1 == order.size() ? rest : modulo(rest, pieces);
+    inner.push_back(make_let(order[l]->name, order[l] == along ? own * width : own));
+    if (pieces > 1) rest = floor_div(rest, pieces);
+  }
+  Stmt store = *copy.store;
+  if (along != nullptr) store.kind = Stmt::Kind::copy_async;
+  store.value = copy.condition ? select(copy.condition, copy.source, real(0)) : copy.source;
+  inner.push_back(std::move(store));
+  Stmt pieces = make_loop(name("piece"), count, std::move(inner));
+  pieces.loop = LoopKind::bind;
+  pieces.thread = "threadIdx.x";
+  return {std::move(pieces)};
+}
+
+StagedLoop staged_loop(const Kernel& kernel, const Stmt& loop) {
+  StagedLoop parts;
+  Names memory;
+  for (const Stmt& stmt : loop.body) {
+    const std::optional<SharedCopy> copy = shared_copy(kernel, stmt);
+    if (copy) memory.insert(copy->store->name);
+  }
+  for (const Stmt& stmt : loop.body) {
+    const bool is_memory = stmt.kind == Stmt::Kind::allocate && memory.contains(stmt.name);
+    if (is_memory) parts.memory.push_back(&stmt);
+    if (const std::optional<SharedCopy> copy = shared_copy(kernel, stmt); copy || is_memory) {
+      if (copy) parts.copies.push_back(&stmt);
+      continue;
+    }
+    parts.rest.push_back(stmt);
+    if (stmt.kind == Stmt::Kind::let)
+      kernel.refuse(loop.scheduled, "loop '{}' has stages and sets '{}'; supported: copies that need no such variable",
+                    loop.name, stmt.name);
+  }
+  const bool is_whole =
+      parts.memory.size() == memory.size() &&
+      std::none_of(memory.begin(), memory.end(), [&](const std::string& name) { return stores_to(parts.rest, name); });
+  if (memory.empty() || !is_whole)
+    kernel.refuse(loop.scheduled,
+                  "loop '{}' has stages; required: memory in it that cache_read makes, in shared, of buffers that the "
+                  "kernel does not write",
+                  loop.name);
+  return parts;
+}
+
+Body at_stage(Body body, const std::vector<const Stmt*>& memory, const Expr& stage) {
+  const auto moved = [&](const std::string& name, const Expr& index) {
+    for (const Stmt* own : memory)
+      if (own->name == name) return stage * own->indices[0] + index;
+    return index;
+  };
+  rewrite_exprs(body, [&](const Expr& e) {
+    return rewrite(e, [&](const Expr& node) {
+      return node->op == Op::load ? load(node->name, {moved(node->name, node->operands[0])}, node->type) : node;
+    });
+  });
+  visit(body, [&](Stmt& stmt) {
+    if (stmt.kind == Stmt::Kind::store || stmt.kind == Stmt::Kind::copy_async)
+      stmt.indices[0] = moved(stmt.name, stmt.indices[0]);
+  });
+  return body;
+}
+
+}  // namespace weft::loop

@@ -1,0 +1,139 @@
+// Products by tensor cores: what their schedules become, compute, and are refused for.
+#include <gtest/gtest.h>
+
+#include "loop/threads/fragments.h"
+#include "sparse/interpret.h"
+#include "sparse/operators/kept.h"
+#include "tests/sparse/refusals.h"
+#include "tests/sparse/support.h"
+
+namespace weft::sparse::test {
+namespace {
+
+// BLOCK rows and columns a block.
+constexpr const char* kBlocks = R"(program blocks(mb, nb, nnzb, feat):
+  IO = dense_fixed(mb)
+  JO = sparse_variable(IO, nb, nnzb, indptr=jo_indptr, indices=jo_indices)
+  II = dense_fixed(BLOCK)
+  JI = dense_fixed(BLOCK)
+  I = dense_fixed(mb * BLOCK)
+  J = dense_fixed(nb * BLOCK)
+  K = dense_fixed(feat)
+  A = buffer(IO, JO, II, JI): bf16
+  B = buffer(J, K): bf16
+  C = buffer(I, K): bf16
+  iterate spmm(IO, II, JO, JI, K) "SSRRS" as (io, ii, jo, ji, k):
+    init:
+      C[io * BLOCK + ii, k] = 0.0
+    C[io * BLOCK + ii, k] = C[io * BLOCK + ii, k] + A[io, jo, ii, ji] * B[jo * BLOCK + ji, k]
+)";
+constexpr const char* kOrder = "lower()\nreorder(spmm.jo, spmm.ii, spmm.ji, spmm.k)\n";
+constexpr const char* kSums = "cache_write(spmm.io, fragment)\ndecompose_reduction(spmm.jo)\n";
+constexpr const char* kFactors = "cache_read(spmm.jo, A, shared)\ncache_read(spmm.jo, B, shared)\n";
+constexpr const char* kAligned = "storage_align(A_local, 16, 8)\nstorage_align(B_local, 16, 8)\n";
+constexpr const char* kProduct = "tensorize(spmm.ii, mma)\n";
+
+std::string lines(std::initializer_list<const char*> parts) {
+  std::string all;
+  for (const char* part : parts) all += part;
+  return all;
+}
+
+Operator compiled(const std::string& schedule, int block = 16, int64_t feat = 32) {
+  return compile(parse(replaced(kBlocks, "BLOCK", std::to_string(block))), schedule, Device::cpu(),
+                 {.set = {{"feat", feat}}, .stop_after = "generate"});
+}
+
+std::string kernel_of(const std::string& schedule) {
+  const std::string text = compiled(schedule).text("cuda");
+  return text.substr(text.find("\nextern \"C\"") + 1);
+}
+
+void expect_refused(const std::string& schedule, const std::string& says, int block = 16, int64_t feat = 32) {
+  expect_contains(refusal([&] { compiled(schedule, block, feat).text("cuda"); }), says, schedule);
+}
+
+TEST(Mma, HoldsSumsInAFragmentAndCopiesAhead) {
+  const std::string plain = lines({kOrder, kSums, kFactors, kAligned, kProduct});
+  const std::string text = kernel_of(plain + "annotate(spmm.jo, stages, 3)\nbind(spmm.io, blockIdx.x)\n");
+  for (const char* part :
+       {"weft::loop::multiply<true, 1, 1, 1, 4, 16, true, false>(C_local, A_local + weft_stage_1 * 384, 24, B_local + ",
+        "float C_local[4];", "if (blockDim.x != 128 || weft_threads() != 128) __trap();",
+        "weft::ptx::cp_async_wait<1>();", "// Launched with 6144 bytes of shared memory.", "weft_aligned(B, \"B\");",
+        "weft_store<2, 2>(C + "})
+    EXPECT_NE(text.find(part), text.npos) << part << "\n" << text;
+  // Without stages each iteration waits for its own.
+  const std::string waits = kernel_of(plain + "bind(spmm.io, blockIdx.x)\n");
+  EXPECT_NE(waits.find("weft::ptx::cp_async_wait<0>();"), waits.npos) << waits;
+  EXPECT_EQ(waits.find("weft_stage"), waits.npos) << waits;
+  // The CPU has loops.
+  const std::string code = compiled(plain).text("code");
+  EXPECT_EQ(code.find("weft_product<", code.find("extern \"C\"")), code.npos);
+}
+
+// The head is the kernels' header, with what it includes, only where a kernel needs it.
+TEST(Mma, TextIsCompleteByItself) {
+  const std::string text = compiled(lines({kOrder, kSums, kFactors, kAligned, kProduct})).text("cuda");
+  EXPECT_NE(text.find("mma.sync.aligned.m16n8k16.row.col.f32.bf16"), text.npos);
+  EXPECT_EQ(text.find("#include"), text.npos);
+  EXPECT_EQ(compiled(kOrder).text("cuda").find("mma.sync"), std::string::npos);
+}
+
+TEST(Mma, ComputesTheSameAtEveryStage) {
+  const Operator op = compiled(lines({kOrder, kSums, kFactors, kAligned, kProduct}) + "annotate(spmm.jo, stages, 2)\n");
+  const std::vector<int32_t> indptr{0, 2, 2, 3}, indices{0, 2, 1};
+  std::vector<uint16_t> a(3 * 256), b(48 * 32), c(48 * 32);
+  for (size_t e = 0; e < a.size(); ++e) a[e] = static_cast<uint16_t>(0x3f00 + e % 251);
+  for (size_t e = 0; e < b.size(); ++e) b[e] = static_cast<uint16_t>(0xbe80 + e % 127);
+  const RunArguments arguments{.structures = {{"JO", csr(3, 3, indptr, indices)}},
+                               .buffers = {{"A", {a.data(), DType::bf16, {3, 16, 16}}},
+                                           {"B", {b.data(), DType::bf16, {48, 32}}},
+                                           {"C", {c.data(), DType::bf16, {48, 32}}}}};
+  const std::vector<double> want = interpret_operator(op, arguments, Stage::source).buffers.at("C");
+  for (const Stage stage : interpreted_stages(Stage::two))
+    expect_close(interpret_operator(op, arguments, stage).buffers.at("C"), want, 1e-6, "interpreted");
+}
+
+TEST(Mma, RefusesByTheSchedulesLine) {
+  expect_refused(lines({kOrder, "cache_write(spmm.io, register)\ndecompose_reduction(spmm.jo)\n", kFactors, kProduct}),
+                 "line 7, column 1: tensorize(spmm.ii): mma: 'C_local' does not lie in memory of scope fragment; "
+                 "cache_write makes some");
+  expect_refused(lines({kOrder, kSums, "cache_read(spmm.jo, A, shared)\n", kProduct}),
+                 "line 6, column 1: tensorize(spmm.ii): mma: 'B' does not lie in memory of scope shared");
+  expect_refused(lines({kOrder, kSums, kFactors, kProduct}),
+                 "mma: it is a product of 8 x 32 x 8; required: multiples of 16 x 8 or of 8 x 16, of up to 128 x 128 "
+                 "elements, and a reduction of a multiple of 16",
+                 8);
+  expect_refused(lines({kOrder, kSums, kFactors, kProduct}), "mma: it is a product of 16 x 12 x 16", 16, 12);
+  const std::string product = lines({kOrder, kSums, kFactors, kAligned, kProduct});
+  expect_refused(product + "annotate(spmm.jo, stages, 9)\n", "9 stages; 2 to 8 are allowed");
+  expect_refused(product + "bind(spmm.io, threadIdx.x)\n", "'C_local' is a fragment within a loop that threads share");
+  expect_refused(product + "parallel(spmm.io)\n", "in fragment memory within a parallel loop");
+  expect_refused(lines({kOrder, "cache_write(spmm.io, fragment)\ndecompose_reduction(spmm.jo)\n"}),
+                 "line 3: blocks: 'C_local' is a fragment that no product by mma adds to");
+  expect_refused(lines({kOrder, kSums, kFactors, kProduct, "storage_align(A_local, 8, 4)\n"}),
+                 "line 7: blocks: loop 'ii' is a product by mma: rows of 'A_local' do not begin at multiples of 8");
+  expect_refused(lines({kOrder, kSums, kFactors, kAligned, kProduct, "split_o, split_i = split(spmm_init.ii, 4)\n"}),
+                 "line 3: blocks: 'C_local' is a fragment, which warps hold together, and is accessed at");
+  expect_refused(lines({kOrder, "annotate(spmm.jo, stages)\nbind(spmm.io, blockIdx.x)\n"}),
+                 "line 3: blocks: loop 'jo' has stages; required: a kernel whose sums lie in a fragment");
+}
+
+// Every element is some thread's, and one thread's alone.
+TEST(Mma, FragmentsHaveAThreadForEachElement) {
+  for (const int64_t rows : {8, 16, 24, 32, 48, 64, 128})
+    for (const int64_t columns : {8, 16, 32, 48, 64, 96, 128}) {
+      const std::optional<loop::Fragment> f = loop::fragment_of(rows, columns);
+      const bool fits = (rows % 16 == 0) || (columns % 16 == 0);
+      ASSERT_EQ(f.has_value(), fits && rows * columns <= 128 * 128) << rows << " x " << columns;
+      if (!f) continue;
+      EXPECT_EQ(f->warps_m * f->tiles_m * 16, f->is_turned ? columns : rows);
+      EXPECT_EQ(f->warps_n * f->tiles_n * 8, f->is_turned ? rows : columns);
+      EXPECT_LE(f->num_warps() * 32, loop::kFragmentThreads);
+    }
+  EXPECT_FALSE(loop::fragment_of(256, 128).has_value());
+  EXPECT_FALSE(loop::fragment_of(12, 16).has_value());
+}
+
+}  // namespace
+}  // namespace weft::sparse::test
