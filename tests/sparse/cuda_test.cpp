@@ -68,6 +68,7 @@ TEST_P(Cuda, TextOfEveryOperatorCompiles) {
     c.name += " of cards";
     if (GetParam() == "sm_90a") cases.push_back(std::move(c));
   }
+  for (ReadyCase& c : mma_cases()) cases.push_back(std::move(c));
   expect_compiles(cases, GetParam());
 }
 

@@ -133,6 +133,29 @@ std::vector<ReadyCase> ready_cases(const VectorUnit& unit) {
   };
 }
 
+std::vector<ReadyCase> mma_cases() {
+  const VectorUnit unit{.is_of_card = true};
+  // Rows of blocks with none, one, fewer than stages and more.
+  const auto blocks = [](const Matrix&) {
+    const std::vector<int32_t> indptr{0, 0, 1, 3, 12}, indices{4, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8};
+    return csr(4, 9, indptr, indices);
+  };
+  const auto strips = [](const Matrix&) {
+    Coo coo{.num_rows = 24, .num_cols = 150};
+    for (int32_t j = 0; j < 150; ++j)
+      for (int32_t i = 0; i < 24; ++i)
+        if (i < 8 ? j % 2 == 0 : i < 16 && j == 70) coo.rows.push_back(i), coo.cols.push_back(j);
+    return sr_bcrs_from_coo(coo, 8, 32).structure;
+  };
+  const std::map<std::string, int64_t> heads{{"heads", 2}};
+  return {
+      {"block_spmm_mma", block_spmm_program(2, 32, 128, DType::bf16, false, unit), "JO", blocks, heads},
+      {"block_spmm_mma_fp16", block_spmm_program(2, 16, 16, DType::fp16, false, unit), "JO", blocks, heads},
+      {"block_sddmm_mma", block_sddmm_program(2, 32, 64, DType::bf16, false, unit), "JO", blocks, heads},
+      {"sr_bcrs_mma", sr_bcrs_spmm_program(8, 32, 64, DType::bf16, unit), "J", strips},
+  };
+}
+
 std::vector<ReadyCase> all_cases() {
   const auto plain = [](const Matrix& a) { return a.structure(); };
   const auto spmm = [&](const char* name, const std::string& schedule, std::map<std::string, int64_t> set = {}) {

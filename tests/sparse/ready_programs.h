@@ -19,6 +19,8 @@ struct ReadyCase {
   std::map<std::string, double> reals = {};
 };
 std::vector<ReadyCase> ready_cases(const VectorUnit& unit = {});
+// Programs whose schedules by tensor cores have more to do than ready_cases(): several tiles, blocks and stages.
+std::vector<ReadyCase> mma_cases();
 // The same, and SpMM and SDDMM in several formats and schedules: what has golden texts.
 std::vector<ReadyCase> all_cases();
 

@@ -13,7 +13,9 @@ class CudaBackend : public Backend {
     static auto& machines = *new OnceMap<int, Machine>;  // outlives every static operator
     return machines.get(static_cast<size_t>(device.index), device.index, [&] {
       const cuda::Card& card = cuda::Card::at(device.index);
-      return Machine{.model = card.name(), .l2_bytes = static_cast<int64_t>(card.l2_bytes())};
+      return Machine{.model = card.name(),
+                     .l2_bytes = static_cast<int64_t>(card.l2_bytes()),
+                     .has_mma = cuda::runtime().architecture(device) != "sm_75"};
     });
   }
   const int32_t* array_of(const Structure::Data& structure, const std::vector<int32_t>& array,

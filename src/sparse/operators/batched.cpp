@@ -172,6 +172,17 @@ ReadyProgram batched_sddmm_program(int64_t feat, DType dtype, const VectorUnit& 
 ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots,
                                 const VectorUnit& unit, int64_t rows) {
   ReadyProgram ready{with_dtype(in_blocks("block_spmm", kBlockSpmm, block), dtype), "lower()\n", {{"feat", feat}}};
+  if (has_card_product(unit, block, block, feat, dtype)) {
+    ready.schedule += card_product({.iteration = "spmm",
+                                    .cta = "io",
+                                    .stage = "jo",
+                                    .depth = "ji",
+                                    .heads = "h",
+                                    .rows = block,
+                                    .depths = block,
+                                    .feat = feat});
+    return ready;
+  }
   if (unit.is_of_card) {
     ready.schedule += card_rows({.iteration = "spmm",
                                  .cta = "io",
@@ -194,6 +205,10 @@ ReadyProgram block_spmm_program(int64_t heads, int64_t block, int64_t feat, DTyp
 
 ReadyProgram block_sddmm_program(int64_t heads, int64_t block, int64_t feat, DType dtype, bool dots,
                                  const VectorUnit& unit) {
+  if (has_card_block_products(unit, block, feat, dtype))
+    return {with_dtype(in_blocks("block_sddmm", kNarrowSddmm, block), dtype),
+            "lower()\n" + card_block_products("sddmm", block, feat),
+            {{"feat", feat}}};
   if (unit.is_of_card)
     return {with_dtype(in_blocks("block_sddmm", kNarrowSddmm, block), dtype),
             card_blocks({.iteration = "sddmm", .heads = "h", .feat = feat, .dtype = dtype}),
@@ -242,8 +257,7 @@ Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType d
                              Device device) {
   const bool dots = machine(device).prefers_bf16_dots && number_in(candidate, "dots", 1) > 0;
   return kept_operator(
-      block_spmm_program(heads, block, feat, dtype, dots, vector_unit(device), number_in(candidate, "rows", 0)),
-      device);
+      block_spmm_program(heads, block, feat, dtype, dots, unit_of(device), number_in(candidate, "rows", 0)), device);
 }
 
 void block_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
@@ -269,7 +283,7 @@ void block_sddmm(const Structure& blocks, const TensorView& x, const TensorView&
   check_block(block);
   const Device device = device_of(x);
   kept_operator(block_sddmm_program(x3.shape(0), block, last_extent(x), dtype, machine(device).prefers_bf16_dots,
-                                    vector_unit(device)),
+                                    unit_of(device)),
                 device)
       .run({.structures = {{"JO", blocks}}, .buffers = {{"X", x3}, {"Y", y3}, {"O", o}}}, stream);
 }

@@ -47,6 +47,18 @@ constexpr const char* kSrBcrs = R"(program sr_bcrs_spmm(n, strips, most, groups,
 }  // namespace
 
 ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype, bool dots, const VectorUnit& unit) {
+  if (has_card_product(unit, block, block, feat, dtype))
+    return {replaced(with_dtype(kDbsr, dtype), "BLOCK", std::to_string(block)),
+            "lower()\n" + card_elements("clear", "x", "y") +
+                card_product({.iteration = "spmm",
+                              .cta = "io",
+                              .stage = "jo",
+                              .depth = "ji",
+                              .rows = block,
+                              .depths = block,
+                              .feat = feat,
+                              .has_init = false}),
+            {{"feat", feat}}};
   if (unit.is_of_card)
     return {replaced(with_dtype(kDbsr, dtype), "BLOCK", std::to_string(block)),
             "lower()\n" + card_elements("clear", "x", "y") +
@@ -67,6 +79,17 @@ ReadyProgram dbsr_spmm_program(int64_t block, int64_t feat, DType dtype, bool do
 ReadyProgram sr_bcrs_spmm_program(int64_t t, int64_t g, int64_t feat, DType dtype, const VectorUnit& unit) {
   const std::string program =
       replaced(replaced(with_dtype(kSrBcrs, dtype), "TILE", std::to_string(t)), "GROUP", std::to_string(g));
+  if (has_card_product(unit, t, g, feat, dtype))
+    return {program,
+            "lower()\n" + card_product({.iteration = "spmm",
+                                        .cta = "s",
+                                        .stage = "g",
+                                        .depth = "j",
+                                        .is_depth_first = true,
+                                        .rows = t,
+                                        .depths = g,
+                                        .feat = feat}),
+            {{"feat", feat}}};
   if (unit.is_of_card)
     return {
         program,
@@ -92,7 +115,7 @@ void dbsr_spmm(const Structure& blocks, const TensorView& values, const TensorVi
   check(block >= 1 && block <= 256, ErrorCode::invalid_argument, "values: blocks are {} wide; 1 to 256 are allowed",
         block);
   const Device device = device_of(b);
-  kept_operator(dbsr_spmm_program(block, last_extent(b), dtype, machine(device).prefers_bf16_dots, vector_unit(device)),
+  kept_operator(dbsr_spmm_program(block, last_extent(b), dtype, machine(device).prefers_bf16_dots, unit_of(device)),
                 device)
       .run({.structures = {{"JO", blocks}}, .buffers = {{"A", values}, {"B", b}, {"C", c}}}, stream);
 }
@@ -106,7 +129,7 @@ void sr_bcrs_spmm(const Structure& strips, const TensorView& values, const Tenso
   check(t >= 1 && t <= 256 && g >= 1 && g <= 4096, ErrorCode::invalid_argument,
         "values: groups of {} tiles of {} rows; 1 to 4096 and 1 to 256 are allowed", g, t);
   check(values.is_contiguous(), ErrorCode::invalid_stride, "values: is not contiguous");
-  kept_operator(sr_bcrs_spmm_program(t, g, last_extent(b), dtype, vector_unit(device_of(b))), device_of(b))
+  kept_operator(sr_bcrs_spmm_program(t, g, last_extent(b), dtype, unit_of(device_of(b))), device_of(b))
       .run({.structures = {{"J", strips}},
             .buffers = {{"A", {values.data(), dtype, {values.size()}, values.device()}}, {"B", b}, {"C", c}}},
            stream);

@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <bit>
 
+#include "loop/threads/fragments.h"
+
 namespace weft::sparse {
 namespace {
 
 constexpr int64_t kWarp = 32, kThreads = 256;
 constexpr int64_t kEdgesOfThread = 4;  // one after another, so that there are fewer CTAs to start
+// Rows in shared memory begin at odd multiples of 8 elements: eight of them lie in different banks.
+constexpr int64_t kAlignment = 8;
+constexpr int64_t kSharedBytes = 48 << 10, kMostStages = 4;
 
 // Elements of 16 bytes, or of what a row divides by.
 int64_t vector_of(int64_t feat, DType dtype) {
@@ -101,6 +106,54 @@ std::string card_blocks(const CardEdges& edges) {
                     "bind({0}.{1}, blockIdx.y)\nbind({0}.io_jo, blockIdx.x)\nbind({0}.ii, threadIdx.y)\n"
                     "bind({0}.ji, threadIdx.x)\ncache_write({0}.ji, register)\n",
                     it, edges.heads);
+}
+
+bool has_card_product(const VectorUnit& unit, int64_t rows, int64_t depths, int64_t feat, DType dtype) {
+  return unit.is_of_card && unit.has_mma && loop::is_narrow(dtype) && rows % 8 == 0 && rows <= 64 &&
+         depths % loop::kTileDepth == 0 && depths <= 64 && feat > 0 && feat % 16 == 0;
+}
+
+std::string card_product(const CardProduct& p) {
+  const std::string& it = p.iteration;
+  // Wide tiles read a factor less often; of few features there are more CTAs.
+  int64_t width = p.feat >= 256 ? 128 : 64;
+  const auto bytes = [&] { return 2 * p.depths * (p.rows + width + 2 * kAlignment); };
+  while (width > 16 && (p.feat % width != 0 || 2 * bytes() > kSharedBytes)) width /= 2;
+  std::string feature = it + "." + p.feature, around = it + "." + p.cta, text;
+  const std::string row = it + "." + p.row, depth = it + "." + p.depth, stage = it + "." + p.stage;
+  std::string tiles;
+  if (width < p.feat) {
+    text += fmt::format("{0}_ko, {0}_ki = split({1}, {2})\n", it, feature, width);
+    feature = it + "_ki";
+    around = it + "_ko";
+    tiles = around + ", ";
+  }
+  text += p.is_depth_first ? fmt::format("reorder({}{}, {}, {}, {})\n", tiles, stage, depth, row, feature)
+                           : fmt::format("reorder({}{}, {}, {}, {})\n", tiles, stage, row, depth, feature);
+  text += fmt::format("cache_write({}, fragment)\n", around);
+  if (p.has_init) text += fmt::format("decompose_reduction({})\n", stage);
+  for (const std::string& factor : {p.first, p.second})
+    text += fmt::format("cache_read({0}, {1}, shared)\nstorage_align({1}_local, {2}, {3})\n", stage, factor,
+                        2 * kAlignment, kAlignment);
+  text += fmt::format("tensorize({}, mma)\nannotate({}, stages, {})\n", p.is_depth_first ? depth : row, stage,
+                      std::clamp<int64_t>(kSharedBytes / bytes(), 2, kMostStages));
+  if (!tiles.empty()) text += fmt::format("bind({}, blockIdx.z)\n", around);
+  if (!p.heads.empty()) text += fmt::format("bind({}.{}, blockIdx.y)\n", it, p.heads);
+  return text + fmt::format("bind({}.{}, blockIdx.x)\n", it, p.cta);
+}
+
+bool has_card_block_products(const VectorUnit& unit, int64_t block, int64_t feat, DType dtype) {
+  return has_card_product(unit, block, loop::kTileDepth, feat, dtype) && block % 16 == 0 && feat <= 256 &&
+         3 * 2 * block * (feat + kAlignment) <= kSharedBytes;
+}
+
+std::string card_block_products(const std::string& iteration, int64_t block, int64_t feat) {
+  const int64_t bytes = 2 * block * (feat + kAlignment);
+  return fmt::format(
+      "cache_read({0}.io, X, shared)\nstorage_align(X_local, {1}, {2})\ncache_read({0}.jo, Y, shared)\n"
+      "storage_align(Y_local, {1}, {2})\ncache_write({0}.jo, fragment)\ndecompose_reduction({0}.ii)\n"
+      "tensorize({0}.ii, mma)\nannotate({0}.jo, stages, {3})\nbind({0}.h, blockIdx.y)\nbind({0}.io, blockIdx.x)\n",
+      iteration, 2 * kAlignment, kAlignment, std::clamp<int64_t>(kSharedBytes / bytes - 1, 2, kMostStages));
 }
 
 std::string card_elements(const std::string& iteration, const std::string& outer, const std::string& inner) {

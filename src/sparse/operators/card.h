@@ -44,6 +44,28 @@ std::string card_edges(const CardEdges& edges);
 // The same of blocks, axes IO and JO: a block a CTA, an element (ii, ji) of it a thread.
 std::string card_blocks(const CardEdges& edges);
 
+// Products of tiles by tensor cores: the sums of a CTA lie in a fragment, what it multiplies comes to shared memory some
+// iterations of `stage` ahead.
+struct CardProduct {
+  std::string iteration = {};
+  std::string cta = {};         // the loop of CTAs, whose iterations have sums of their own
+  std::string stage = {};       // the reduction around a tile's product
+  std::string row = "ii";       // of the tile, `rows` of them
+  std::string depth = {};       // of the tile, `depths` of them
+  bool is_depth_first = false;  // the first factor has its rows side by side
+  std::string feature = "k";
+  std::string heads = {};  // a loop around, "": none
+  std::string first = "A", second = "B", sum = "C";
+  int64_t rows = 0, depths = 0, feat = 0;
+  bool has_init = true;  // else it adds to what is there
+};
+// Whether tensor cores multiply such tiles: of whole tiles of theirs, in a type that they take.
+bool has_card_product(const VectorUnit& unit, int64_t rows, int64_t depths, int64_t feat, DType dtype);
+std::string card_product(const CardProduct& product);
+// The same of a product for each stored block, axes IO and JO: a row of blocks a CTA.
+bool has_card_block_products(const VectorUnit& unit, int64_t block, int64_t feat, DType dtype);
+std::string card_block_products(const std::string& iteration, int64_t block, int64_t feat);
+
 // A row a CTA, an element of it a thread.
 std::string card_elements(const std::string& iteration, const std::string& outer, const std::string& inner);
 }  // namespace weft::sparse

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/format_tensor.h"
 #include "base/once_map.h"
+#include "sparse/machine.h"
 
 namespace weft::sparse {
 
@@ -21,6 +22,12 @@ Device device_of(const TensorView& tensor) {
 }
 
 int64_t workers_of(Device device, Stream stream) { return device == Device::cpu() ? stream.team().num_workers() : 0; }
+
+VectorUnit unit_of(Device device) {
+  VectorUnit unit = vector_unit(device);
+  if (unit.is_of_card) unit.has_mma = machine(device).has_mma;
+  return unit;
+}
 
 std::string replaced(std::string text, const std::string& old, const std::string& now) {
   for (size_t at = 0; (at = text.find(old, at)) != text.npos; at += now.size()) text.replace(at, old.size(), now);

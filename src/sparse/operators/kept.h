@@ -39,9 +39,11 @@ inline int64_t last_extent(const TensorView& tensor) { return tensor.shape(tenso
 struct VectorUnit {
   int64_t lanes = 16, registers = 32;
   bool is_of_card = false;  // then schedules bind rows to CTAs and features to threads (card.h)
+  bool has_mma = true;      // of a card: tensor cores that take bf16
 };
 VectorUnit vector_unit(Isa isa);
-VectorUnit vector_unit(Device device);  // of this CPU, or of a card
+VectorUnit vector_unit(Device device);  // of this CPU, or of a card from sm_80 on
+VectorUnit unit_of(Device device);      // of this CPU, or of this card. Throws as machine() does.
 
 // Emits a register-tile schedule: splits `loop` into tiles and vectors, moves the reductions `within` between them,
 // keeps the sums in registers.

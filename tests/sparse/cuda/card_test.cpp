@@ -18,6 +18,9 @@ INSTANTIATE_TEST_SUITE_P(Golden, SparseOnCard, ::testing::ValuesIn(all_cases()),
 INSTANTIATE_TEST_SUITE_P(Ready, SparseOnCard, ::testing::ValuesIn(ready_cases(vector_unit(Device::cuda()))),
                          [](const auto& c) { return c.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(Mma, SparseOnCard, ::testing::ValuesIn(mma_cases()),
+                         [](const auto& c) { return c.param.name; });
+
 TEST(SparseCallsOnCard, AreAsOnTheCpu) {
   expect_calls_as_on_the_cpu({12, 1, 3, 32, 128, 144}, {"hyb(1, 2)", "bsr(2), coo()", "dia()", "sr_bcrs(4, 2)"});
 }

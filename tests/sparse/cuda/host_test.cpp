@@ -61,6 +61,14 @@ TEST_F(SparseCard, RunsReadyOperatorsAsTheInterpreterDoes) {
   }
 }
 
+// All warps of a CTA hold sums together, and what they multiply comes by cp.async.
+TEST_F(SparseCard, MultipliesByTensorCores) {
+  for (const ReadyCase& c : mma_cases()) {
+    SCOPED_TRACE(c.name);
+    expect_as_interpreted(c);
+  }
+}
+
 TEST_F(SparseCard, RunsCallsWhereTheirTensorsLie) {
   // The buckets of a format are one launch, behind copies of values and init.
   std::map<std::string, int> launched;
