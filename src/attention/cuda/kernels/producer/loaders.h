@@ -94,16 +94,17 @@ class Gathers {
   static constexpr int kFillers = kThreads;
 
   WEFT_INLINE void begin(const Rows<Shape>& rows, int thread) const {
-    locate(rows, 0, thread);
-    locate(rows, 1, thread);
+    for (int step = 0; step < 2; ++step) place(rows, step, thread, find(rows, step, thread));
     ptx::named_sync(Shape::kLoadersBarrier, kThreads);
   }
   WEFT_INLINE void fetch_keys(const Rows<Shape>& rows, int step, tile::StageWalk<Shape::kStages>& to,
                               int thread) const {
+    // Its page's id comes while there is no room.
+    const Found next = step > 0 ? find(rows, step + 1, thread) : Found{};
     to.wait_for_room();
     const auto* const sources = Shape::sources(step);
     copy<Shape::kDimQk, Shape::kPadQk>(Shape::keys_of(to.stage()), thread, [&](int key) { return sources[key].k; });
-    if (step > 0) locate(rows, step + 1, thread);
+    if (step > 0) place(rows, step + 1, thread, next);
   }
   WEFT_INLINE void fetch_values(const Rows<Shape>&, int step, tile::StageWalk<Shape::kStages>& to, bool,
                                 int thread) const {
@@ -114,21 +115,42 @@ class Gathers {
   }
 
  private:
-  WEFT_INLINE void locate(const Rows<Shape>& rows, int step, int key) const {
-    if (key >= Shape::kKeys || step >= rows.job.walk.num_tiles) return;
-    const Job& job = rows.job;
-    const int t = mma::token_to_load(rows, rows.tile(step), key);
-    const int page = job.tokens.page(t);
-    Shape::sources(step)[key] = {job.tokens.row(rows.call.k, page, t, job.kv_head),
-                                 job.tokens.row(rows.call.v, page, t, job.kv_head)};
+  // A token that a tile is to have, and its page.
+  struct Found {
+    int t, page;
+  };
+  WEFT_INLINE static bool is_there(const Rows<Shape>& rows, int step, int key) {
+    return key < Shape::kKeys && step < rows.job.walk.num_tiles;
   }
+  WEFT_INLINE Found find(const Rows<Shape>& rows, int step, int key) const {
+    if (!is_there(rows, step, key)) return {};
+    const int t = mma::token_to_load(rows, rows.tile(step), key);
+    return {t, rows.job.tokens.page(t)};
+  }
+  WEFT_INLINE void place(const Rows<Shape>& rows, int step, int key, const Found& found) const {
+    if (!is_there(rows, step, key)) return;
+    const Job& job = rows.job;
+    Shape::sources(step)[key] = {job.tokens.row(rows.call.k, found.page, found.t, job.kv_head),
+                                 job.tokens.row(rows.call.v, found.page, found.t, job.kv_head)};
+  }
+  // Some rows are looked up at a time, as no look-up moves before a copy.
   template <int kDim, int kColumns, class Tile, class Source>
   WEFT_INLINE void copy(const Tile& to, int thread, const Source& source) const {
     using Copy = mma::RowCopy<kThreads, kColumns, Tile>;
+    constexpr int kAtATime = 4, kCopies = Copy::template kCopies<Shape::kKeys>;
     const Copy copy(to, thread);
-    WEFT_UNROLL_4
-    for (int i = 0; i < Copy::template kCopies<Shape::kKeys>; ++i)
-      if (copy.template has<Shape::kKeys>(i)) copy.template copy<2 * kDim>(to, i, source(copy.row(i)));
+    const auto has = [&](int i) {
+      return (kCopies % kAtATime == 0 || i < kCopies) && copy.template has<Shape::kKeys>(i);
+    };
+    WEFT_NO_UNROLL
+    for (int first = 0; first < kCopies; first += kAtATime) {
+      const char* rows[kAtATime];
+      WEFT_UNROLL
+      for (int i = 0; i < kAtATime; ++i) rows[i] = has(first + i) ? source(copy.row(first + i)) : nullptr;
+      WEFT_UNROLL
+      for (int i = 0; i < kAtATime; ++i)
+        if (has(first + i)) copy.template copy<2 * kDim>(to, first + i, rows[i]);
+    }
   }
 };
 #endif
