@@ -31,7 +31,7 @@ exit $rc, $((SECONDS - begin)) s"
 }
 for name in "${tools[@]}"; do
   check "$name" attention_card_test 'Calls/CardOnce.*:CardOnceOf.*:CardGraphUpload.*'
-  check "$name" attention_older_card_test 'Calls/CardOnce.*-*cp_async_bf16'
+  check "$name" attention_older_card_test 'Calls/CardOnce.*-*cp_async_bf16:*tma_bf16'
   check "$name" decode_card_test 'CardOnce.*:CardOnceFused.*'
   check "$name" simt_card_test '*'
 done

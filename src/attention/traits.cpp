@@ -56,10 +56,13 @@ const TileClass* KernelTraits::find_class(attention::TileKind kind) const {
   return found == classes.end() ? nullptr : &*found;
 }
 
-int KernelTraits::default_workers(int kinds) const {
+int KernelTraits::default_workers(int kinds, PlanMode mode) const {
   int fewest = most_default_workers();
   for (const TileClass& c : classes)
-    if ((kinds & 1 << static_cast<int>(c.kind)) != 0) fewest = std::min(fewest, c.default_workers);
+    if ((kinds & 1 << static_cast<int>(c.kind)) != 0) {
+      const bool differs = mode == PlanMode::fixed_split && c.workers_of_fixed_splits > 0;
+      fewest = std::min(fewest, differs ? c.workers_of_fixed_splits : c.default_workers);
+    }
   return fewest;
 }
 

@@ -31,6 +31,7 @@ struct TileClass {
   double row = 0, token = 0, row_token = 0, item = 0;
   // Of a plan whose largest tiles are these, where PlanInput::num_workers is 0: so many run at once.
   int default_workers = 0;
+  int workers_of_fixed_splits = 0;  // the same of those, where another kernel runs them; 0: default_workers
 };
 
 // What the planner holds to be worth it. They follow from the machine as the costs do, so every backend sets
@@ -44,6 +45,9 @@ struct PlanThresholds {
   // balanced deals so many tiles for each worker at a time, the costliest of them first, so that what comes last levels
   // the workers and little is cut. 0: in the order of units.
   int dealt_at_once = 0;
+  // balanced: of a batch with tiles of the fewest rows and of more, every other worker begins with those of the fewest.
+  // They wait for memory, the others for products, so that both are busy at a time.
+  bool alternates = false;
   // balanced cuts no share of a worker smaller than this, in the unit of costs: to merge what is cut takes longer.
   double least_share = 0;
   // balanced gives items fewer heads where whole tokens make fewer granules of keys than this for each worker.
@@ -90,7 +94,7 @@ struct KernelTraits {
 
   const TileClass* find_class(attention::TileKind kind) const;  // null: there is none
   // Of a plan that has tiles of these kinds, which are bits: the fewest of any of them.
-  int default_workers(int kinds) const;
+  int default_workers(int kinds, PlanMode mode) const;
   int most_default_workers() const;
 };
 

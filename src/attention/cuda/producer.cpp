@@ -104,6 +104,7 @@ class ProducerFamily : public Family {
   void describe(const AttentionSpec& spec, const Architecture& architecture, KernelTraits& traits) const override {
     wgmma_family().describe(spec, architecture, traits);
     traits.granule = kProducerGranule;
+    traits.thresholds.alternates = true;
     const int dims = spec.head_dim_qk + spec.head_dim_vo;
     for (TileClass& tile_class : traits.classes) {
       const bool is_largest = tile_class.kind == largest_kind(spec, architecture);
@@ -113,7 +114,10 @@ class ProducerFamily : public Family {
         tile_class.token = dims * 0.13;
         tile_class.item = 6000;
       }
-      if (is_largest || spec.loader == Loader::tma) tile_class.default_workers = 1;
+      const bool is_named = spec.loader == Loader::tma;
+      if (!is_largest && !is_named) continue;
+      if (!is_named) tile_class.workers_of_fixed_splits = tile_class.default_workers;  // wgmma's, which runs them
+      tile_class.default_workers = 1;
     }
   }
 };

@@ -72,7 +72,8 @@ KernelTraits traits(const AttentionSpec& spec, const Architecture& architecture,
     const auto form = std::find_if(forms.begin(), forms.end(), [&](const Form& of_spec) {
       return (of_spec.tile_kinds & bit_of(tile_class.kind)) != 0;
     });
-    tile_class.default_workers = std::max(1, tile_class.default_workers * num_multiprocessors / form->ctas_of_worker);
+    for (int* const workers : {&tile_class.default_workers, &tile_class.workers_of_fixed_splits})
+      if (*workers > 0) *workers = std::max(1, *workers * num_multiprocessors / form->ctas_of_worker);
   }
   traits.item_records = traits.walks_heads = true;
   return traits;

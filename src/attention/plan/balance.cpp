@@ -261,6 +261,19 @@ void fill_under_smallest_cap(const Problem& p, const PlanBuilder& builder, Line&
   if (!filled) line.fill(high);
 }
 
+// Every other worker's tiles of the fewest rows come first, the others' last; else as they were dealt.
+void alternate_items(const Problem& p, PlanBuilder& builder) {
+  const auto has_few_rows = [&](const PlannedItem& item) {
+    return p.traits->classes[builder.tiles[builder.units[item.unit].tile].tile_class].kind ==
+           attention::TileKind::direct;
+  };
+  for (int w = 0; w < p.num_workers; ++w) {
+    const auto begin = builder.items.begin() + builder.worker_indptr[w];
+    std::stable_partition(begin, builder.items.begin() + builder.worker_indptr[w + 1],
+                          [&](const PlannedItem& item) { return has_few_rows(item) == (w % 2 == 1); });
+  }
+}
+
 }  // namespace
 
 void cut_balanced(const Problem& p, PlanBuilder& builder) {
@@ -283,6 +296,9 @@ void cut_balanced(const Problem& p, PlanBuilder& builder) {
   }
   if (num_dealt > 0) {
     gather_items(p.num_workers, builder);
+    const bool is_mixed = (builder.tile_kinds & 1 << static_cast<int>(attention::TileKind::direct)) != 0 &&
+                          (builder.tile_kinds & (builder.tile_kinds - 1)) != 0;
+    if (is_mixed && p.traits->thresholds.alternates) alternate_items(p, builder);
     return;
   }
   // Without dealt tiles before them the line's chunks are the items: they come in the order of workers.

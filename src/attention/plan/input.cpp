@@ -23,6 +23,8 @@ void check_traits(const KernelTraits& traits) {
     ensure(c.rows >= 1, "a kernel's {} class has tiles of {} rows", to_string(c.kind), c.rows);
     ensure(c.default_workers >= 1 && c.default_workers <= kMaxWorkers, "a kernel's {} class has {} workers by default",
            to_string(c.kind), c.default_workers);
+    ensure(c.workers_of_fixed_splits >= 0 && c.workers_of_fixed_splits <= kMaxWorkers,
+           "a kernel's {} class has {} workers of fixed splits", to_string(c.kind), c.workers_of_fixed_splits);
     any_for_the_rest = any_for_the_rest || (!c.one_tile && c.rows == most_rows(traits));
     for (const TileClass& other : traits.classes)
       ensure(&c == &other || (c.kind != other.kind && (c.rows != other.rows || c.one_tile != other.one_tile)),

@@ -276,7 +276,7 @@ void lay_tiles(const Problem& p, PlanBuilder& builder) {
 
 int workers_of(const Problem& p, int tile_kinds) {
   if (p.num_workers != 0) return p.num_workers;
-  const int workers = p.traits->default_workers(tile_kinds);
+  const int workers = p.traits->default_workers(tile_kinds, p.mode);
   return p.bounds != nullptr ? std::clamp(p.bounds->workers, 1, workers) : workers;
 }
 

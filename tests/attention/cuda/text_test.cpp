@@ -182,9 +182,12 @@ TEST(CudaTraits, HaveTheWorkersThatAMultiprocessorHoldsAtOnce) {
     EXPECT_EQ(w.keys, mma_tiles(spec, find_architecture(w.architecture)).keys);
     // The largest tiles of sm_90a are a producer's, of which a multiprocessor holds one CTA.
     const bool has_producer = std::string_view(w.architecture) == "sm_90a";
-    for (size_t c = 1; c < of_kernel.classes.size(); ++c)
-      EXPECT_EQ(of_kernel.classes[c].default_workers,
+    for (size_t c = 1; c < of_kernel.classes.size(); ++c) {
+      const int kind = bit_of(of_kernel.classes[c].kind);
+      EXPECT_EQ(of_kernel.default_workers(kind, PlanMode::balanced),
                 10 * (has_producer && c + 1 == of_kernel.classes.size() ? 1 : w.of_all));
+      EXPECT_EQ(of_kernel.default_workers(kind, PlanMode::fixed_split), 10 * w.of_all);  // which wgmma runs
+    }
   }
 }
 

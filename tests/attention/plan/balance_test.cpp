@@ -1,6 +1,7 @@
 // How evenly balanced deals, against the bound that no plan beats; the printed forms.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -57,6 +58,47 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values(Lengths::constant, Lengths::uniform, Lengths::zipf, Lengths::one_long),
                        ::testing::Values(Costs::whole_tokens, Costs::one_head, Costs::avx2, Costs::avx512)),
     [](const auto& test) { return name_of(std::get<0>(test.param)) + "_" + name_of(std::get<1>(test.param)); });
+
+// Of prompts and single tokens: what a worker has is the same, and every other one begins with its single tokens.
+TEST(Balanced, EveryOtherWorkerBeginsWithTheTilesOfTheFewestRows) {
+  KernelTraits traits = per_head_traits(Keys::causal);
+  traits.thresholds.dealt_at_once = 4;
+  Batch b;
+  b.qo = {1, 900, 1, 1};
+  b.kv = {700, 900, 800, 900};
+  b.workers = 4;
+  const auto items_of = [&](bool alternates) {
+    traits.thresholds.alternates = alternates;
+    const Plan plan = Planner::plan(traits, b.input());
+    verify(plan);
+    const char* base = plan.impl().bytes.data();
+    const PlanHeader& h = plan.impl().header();
+    const int* indptr = section<int>(base, h.worker_indptr);
+    std::vector<std::vector<std::pair<bool, int>>> of_workers;  // whether an item has few rows, and its keys
+    for (int w = 0; w < b.workers; ++w) {
+      auto& of_worker = of_workers.emplace_back();
+      for (int i = indptr[w]; i < indptr[w + 1]; ++i) {
+        const WorkItem& item = section<WorkItem>(base, h.items)[i];
+        const Unit& unit = section<Unit>(base, h.units)[item.unit];
+        of_worker.emplace_back(unit.tile_kind == TileKind::direct, item.kv_end - item.kv_begin);
+      }
+    }
+    return of_workers;
+  };
+  auto dealt = items_of(false), alternating = items_of(true);
+  for (size_t w = 0; w < dealt.size(); ++w) {
+    const auto has_few = [](const auto& item) { return item.first; };
+    const auto has_many = [](const auto& item) { return !item.first; };
+    ASSERT_TRUE(std::any_of(dealt[w].begin(), dealt[w].end(), has_few)) << w;
+    ASSERT_TRUE(std::any_of(dealt[w].begin(), dealt[w].end(), has_many)) << w;
+    EXPECT_TRUE(w % 2 == 1 ? std::is_partitioned(alternating[w].begin(), alternating[w].end(), has_few)
+                           : std::is_partitioned(alternating[w].begin(), alternating[w].end(), has_many))
+        << w;
+    std::sort(dealt[w].begin(), dealt[w].end());
+    std::sort(alternating[w].begin(), alternating[w].end());
+    EXPECT_EQ(dealt[w], alternating[w]) << w;
+  }
+}
 
 TEST(Balanced, NoWorkerSharesMoreThanTwoUnits) {
   std::mt19937 random(3);
