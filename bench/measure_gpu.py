@@ -22,7 +22,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PARTS = {"ceilings": ["ceilings"], "decode": ["attention", "--only", "decode"],
-         "prefill": ["attention", "--only", "prefill"], "plan": ["plan"], "jit": ["jit"], "model": ["model", "--model"],
+         "prefill": ["attention", "--only", "prefill"], "mixed": ["attention", "--only", "mixed"], "plan": ["plan"], "jit": ["jit"], "model": ["model", "--model"],
          "8b": ["model", "--shape", "8b"], "1b": ["model", "--shape", "1b"],
          "deep-linear": ["decode", "--study", "deep-linear"],
          **{f"deep-linear-{kind}": ["decode", "--study", "deep-linear", "--weights", kind]

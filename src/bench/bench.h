@@ -41,7 +41,7 @@ struct ServeLoad {
 struct BenchOptions {
   bool quick = false;                 // fewer cases and repetitions
   bool numerics = false;              // attention: errors against fp64 instead of speeds
-  std::string only;                   // attention, sparse: rows whose name holds this
+  std::string only;                   // attention, sparse, and jit on a card: rows whose name holds this
   Device device;                      // ceilings, attention, model, plan, jit: where it runs
   bool fit = false;                   // plan: constants of the cost model from timed items
   int threads = 0;                    // 0: as many as affinity and quota allow

@@ -118,6 +118,8 @@ void add(BenchReport& report, const std::string& name, double seconds, double ce
 
 void measure_jit(const BenchOptions& options, BenchReport& report) {
   if (options.device != Device::cpu()) return measure_jit_on_card(options, report);
+  check(options.only.empty(), ErrorCode::invalid_argument,
+        "bench jit: only = '{}'; allowed on a card alone, as a CPU has one kernel", options.only);
   const jit::Compiler& compiler = jit::host_compiler();
   check(!compiler.path.empty(), ErrorCode::no_compiler,
         "bench jit needs a C++ compiler: install one with `apt-get install g++`, or name one in WEFT_CXX");

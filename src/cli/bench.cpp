@@ -35,6 +35,11 @@ void add_attention(Verb& verb, Chosen& chosen) {
   verb.option("--only", chosen.options.only, "Only the rows whose name holds this text");
 }
 
+void add_jit(Verb& verb, Chosen& chosen) {
+  add_device(verb, chosen);
+  verb.option("--only", chosen.options.only, "On a card: only the kernels whose name holds this text");
+}
+
 void add_weights(Verb& verb, Chosen& chosen, const char* text) {
   verb.option("--weights", chosen.options.weights, text).one_of({"bf16", "q8_0", "q4_0", "q4_1", "q4_g128"});
 }
@@ -138,10 +143,10 @@ void add_common(Verb& verb, Chosen& chosen) {
 constexpr struct {
   std::string_view bench;
   void (*add)(Verb& verb, Chosen& chosen);
-} kOptions[] = {{"ceilings", add_device}, {"attention", add_attention}, {"model", add_model},
-                {"decode", add_decode},   {"sparse", add_sparse},       {"sparse-tune", add_sparse_tune},
-                {"plan", add_plan},       {"jit", add_device},          {"serve", add_serve},
-                {"sampling", add_device}};
+} kOptions[] = {
+    {"ceilings", add_device}, {"attention", add_attention},     {"model", add_model}, {"decode", add_decode},
+    {"sparse", add_sparse},   {"sparse-tune", add_sparse_tune}, {"plan", add_plan},   {"jit", add_jit},
+    {"serve", add_serve},     {"sampling", add_device}};
 
 void run(const bench::Bench& bench, Chosen& chosen, Context& context) {
   chosen.options.device = require_device(chosen.device);

@@ -114,6 +114,7 @@ TEST(BenchVerb, RefusesWhatItDoesNotKnow) {
     EXPECT_EQ(refusal({"bench", "sparse-tune", "--quick", "--only", "unifrom"}),
               "--only 'unifrom': no row of sparse-tune has a name that holds it");
     EXPECT_THROW(run_bench({"bench", "sparse-tune", "--quick", "--only", "x", "--data", "/nowhere"}, context), Error);
+    EXPECT_THROW(run_bench({"bench", "jit", "--only", "tiles"}, context), Error);  // a CPU has one kernel
   });
   EXPECT_THROW(run_bench({"bench", "model", "--precision", "exactly"}, context), UsageError);
   EXPECT_THROW(run_bench({"bench", "decode", "--study", "deep"}, context), UsageError);

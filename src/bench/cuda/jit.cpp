@@ -94,6 +94,7 @@ void time_kernel(cuda::Card& card, int number, const MakeText& make_text, Second
 // What each way took in the median, below the name of the kernel.
 void measure_kernel(const std::string& name, const MakeText& make_text, const BenchOptions& options, cuda::Card& card,
                     BenchReport& report, double first_s = 0) {
+  if (name.find(options.only) == name.npos) return;
   Seconds seconds;
   for (int i = 0; i < (options.quick ? 3 : 5); ++i) {
     stop_if_asked();
