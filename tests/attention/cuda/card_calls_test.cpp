@@ -140,6 +140,45 @@ TEST_F(CardCalls, ACustomMaskMayBeCaptured) {
   EXPECT_EQ(workspace.bytes(), plan.workspace_bytes());
 }
 
+// Maps of keys and values are encoded with the first run, and lie in a graph's launches by value: a replay asks for none.
+TEST_F(CardCalls, BoxesMayBeCaptured) {
+  AttentionSpec spec = spec_of(Mask::causal);
+  spec.loader = Loader::tma;
+  const AttentionKernel kernel = build(spec, kCard);
+  Call call(kernel.spec());
+  const PlanBounds bounds{.max_requests = 2,
+                          .max_rows = 2,
+                          .max_pages = 3,
+                          .max_kv_len = kTokens,
+                          .page_size = 16,
+                          .num_qo_heads = kHeads,
+                          .num_kv_heads = kHeads,
+                          .workers = 2};
+  call.input.num_workers = 2;
+  call.input.bounds = &bounds;
+  const Plan plan = kernel.plan(call.input);
+  Workspace workspace(kCard, kernel.workspace_bytes(bounds));
+  plan.upload(workspace, stream());
+  forget_driver_calls();
+  kernel.run(workspace, call.tensors, stream());
+  EXPECT_EQ(driver_calls("cuTensorMapEncodeTiled"), 2);
+  forget_driver_calls();
+  const cuda::Graph graph = cuda::capture(card_, stream_.get(), [&] { kernel.run(workspace, call.tensors, stream()); });
+  EXPECT_EQ(driver_calls("cuLaunchKernelEx"), 1);
+  EXPECT_EQ(driver_calls("cuTensorMapEncodeTiled"), 0);
+  EXPECT_EQ(waits_and_copies(), 0);
+  forget_driver_calls();
+  cuda::launch(graph, stream_.get());
+  EXPECT_EQ(driver_calls("cuTensorMapEncodeTiled"), 0);
+  EXPECT_EQ(waits_and_copies(), 0);
+  // Of other keys, also while a stream is captured.
+  call.tensors.kv.k =
+      TensorView(static_cast<char*>(call.memory.data()) + 32768, DType::bf16, {3, 16, kHeads, kDim}, kCard);
+  (void)cuda::capture(card_, stream_.get(), [&] { kernel.run(workspace, call.tensors, stream()); });
+  EXPECT_EQ(driver_calls("cuTensorMapEncodeTiled"), 1);
+  EXPECT_EQ(waits_and_copies(), 0);
+}
+
 // Of lengths that the card alone knows, nobody can say where masks begin.
 TEST_F(CardCalls, APlanMadeOnTheCardHasNoCustomMask) {
   const AttentionKernel kernel = build(spec_of(Mask::custom), kCard);
