@@ -396,6 +396,72 @@ class Sparse(TestCase):
         scores = torch.where(dense != 0, x.double() @ y.double().T * 0.125, -math.inf)
         self.close(made, torch.softmax(scores, 1).nan_to_num() @ y.double(), 1e-4)
 
+        for formats in ("csr", "hyb(1, 3)"):
+            made = weft.sparse.spmm(self.structure, *there(self.values, b), format=formats, stream=stream())
+            self.close(made, dense @ b.double(), 1e-4)
+        made = weft.sparse.spmm(self.structure, *there(self.values.bfloat16(), b.bfloat16()), stream=stream())
+        self.close(made, self.dense.bfloat16().double() @ b.bfloat16().double(), TOLERANCE[torch.bfloat16])
+
+    def test_matrices_are_taken_where_they_lie(self):
+        dense, b = there(self.dense, torch.randn(150, 64))
+        expected = dense.double() @ b.double()
+        for matrix in (dense.to_sparse_csr(), dense.to_sparse_coo().coalesce()):
+            structure, values = weft.sparse.matrix(matrix)
+            self.assertEqual(values.data_ptr(), matrix.values().data_ptr())
+            self.close(weft.sparse.spmm(structure, values, b, stream=stream()), expected, 1e-4)
+        structure, values = weft.sparse.matrix(dense[:, :144].to_sparse_bsr((8, 8)), "bsr")
+        made = weft.sparse.block_spmm(structure, values, b[:144], torch.empty(200, 64, device=DEVICE), stream=stream())
+        self.close(made, dense[:, :144].double() @ b[:144].double(), 1e-4)
+
+    def test_relations(self):
+        relations = torch.arange(len(self.rows)) % 3
+        x, w = torch.randn(150, 32), torch.randn(3, 32, 16)
+        places = [each.contiguous() for each in (relations, self.rows, self.columns)]
+        edges = weft.sparse.CooTensor([3, 200, 150], places)
+        made = weft.sparse.rgms(weft.sparse.relational_from_coo(edges).structure, None,
+                                *there(x, w, torch.empty(200, 16)), stream=stream())
+        messages = torch.einsum("ef,efo->eo", x.double()[self.columns], w.double()[relations])
+        self.close(made, torch.zeros(200, 16).double().index_add(0, self.rows, messages), 1e-4)
+
+    def test_programs(self):
+        program = weft.sparse.parse("""program largest(m, n, nnz, feat):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  K = dense_fixed(feat)
+  X = buffer(N, K): fp32
+  Y = buffer(I, K): fp32
+  iterate largest(I, J, K) "SRS" as (i, j, k):
+    init:
+      Y[i, k] = -inf
+    Y[i, k] = max(Y[i, k], X[j, k])
+schedule:
+  lower()
+  parallel(largest.i)
+""")
+        x, y = torch.randn(150, 64), torch.empty(200, 64, device=DEVICE)
+        operator = weft.sparse.compile(program, device=DEVICE)
+        operator.run({"J": self.structure}, {"X": there(x), "Y": y}, stream=stream())
+        seen = torch.where(self.dense[..., None] != 0, x, -math.inf)
+        self.close(y, seen.amax(1), 0)
+
+    @unittest.skipUnless(ON_CARD, "a CPU has no streams of torch's")
+    def test_torch_s_own_streams(self):
+        matrix = weft.torch.Matrix(self.structure)
+        values, b = there(self.values, torch.randn(150, 64))
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            made = matrix.spmm(values, b * 2) + 1  # each waits for the one before
+        torch.cuda.synchronize()
+        self.close(made, self.dense.double() @ (2 * b).double().cpu() + 1, 1e-4)
+
+    @unittest.skipUnless(ON_CARD, "two places are a card and the host")
+    def test_tensors_of_two_places_are_refused(self):
+        for call in (lambda: weft.sparse.spmm(self.structure, self.values, there(torch.randn(150, 8))),
+                     lambda: weft.sparse.csr(1, 2, *there(torch.tensor([0, 1]), torch.tensor([0])))):
+            with self.assertRaisesRegex(weft.Error, "invalid_device: .*lies on"):
+                call()
+
     def test_gradients(self):
         matrix = weft.torch.Matrix(self.structure)
         values, b = (x.to(DEVICE).requires_grad_() for x in (self.values.clone(), torch.randn(150, 32)))
