@@ -6,6 +6,7 @@ their own below the cache folder (5 GB, once).
     tests/python/frameworks.py [--build build/release]
 """
 import argparse
+import fcntl
 import os
 import pathlib
 import shutil
@@ -20,23 +21,31 @@ TESTS = sorted(path.stem for path in (ROOT / "tests/python").glob("test_*.py"))
 
 
 def environment():
-    """A Python that has PACKAGES, made of the one that the package was built for."""
+    """A Python that has PACKAGES, made of the one that the package was built for, and a lock that keeps it so: another
+    run that wants other packages waits until it is closed."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     folder = cache / "weft/frameworks"
     wanted, marker = "\n".join(PACKAGES), folder / "packages"
-    if not marker.exists() or marker.read_text() != wanted:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = open(folder.with_suffix(".lock"), "w")
+    while True:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if marker.exists() and marker.read_text() == wanted:
+            return folder / "bin/python", lock
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if marker.exists() and marker.read_text() == wanted:  # somebody else was first
+            continue
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run([folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], check=True)
         marker.write_text(wanted)
-    return folder / "bin/python"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     build = parser.parse_args().build.resolve()
-    python = environment()
+    python, lock = environment()
     variables = {**os.environ, "PYTHONPATH": str(build / "python"), "WEFT_PYTHON_MAY_LEAK": "1"}  # torch keeps modules
     failed = subprocess.run([python, "-X", "faulthandler", "-m", "unittest", "-q", *TESTS], env=variables,
                             cwd=ROOT / "tests/python").returncode
@@ -45,6 +54,7 @@ def main():
         lessons = sorted(map(str, (ROOT / "examples/python").glob("*.py")))
         for what in (["-p", "weft"], *([lesson] for lesson in lessons)):
             failed |= subprocess.run([python, "-m", "mypy", "--strict", *what], cwd=folder).returncode
+    lock.close()
     return 1 if failed else 0
 
 
