@@ -9,6 +9,7 @@ weft.variants.trace makes such a class.
 """
 import numpy as np
 import weft
+from weft.variants import show, trace
 
 LEN, HEADS, DIM, SINKS, WINDOW, CAP = 100, 2, 32, 3, 10, 20.0
 
@@ -51,7 +52,7 @@ def mask_mod(b, h, q_idx, kv_idx):  # type: ignore[no-untyped-def]
     return (kv_idx < SINKS) | (kv_idx >= q_idx - WINDOW)
 
 
-traced = weft.variants.trace(score_mod, mask_mod)
-print(weft.show(traced))
+traced = trace(score_mod, mask_mod)
+print(show(traced))
 again = weft.attend(spec.replace(variant=traced), q, k, v, tensors=traced.captured)
 assert np.abs(again - o).max() < 1e-5 and traced.intervals[1].lower[0].scalar == "WINDOW"

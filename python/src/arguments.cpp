@@ -102,7 +102,7 @@ std::span<const Int> Arguments::integers(std::string_view name, const std::optio
   arrays_.push_back(to_array(name, object, stream_));
   const TensorView& view = arrays_.back().view;
   check(view.device().kind != DeviceKind::cuda, ErrorCode::invalid_device,
-        "{}: lies on {}; plans are made on the host: copy it first, with x.cpu()", name, to_string(view.device()));
+        "{}: lies on {}; the host reads it: copy it first, with x.cpu()", name, to_string(view.device()));
   check(view.dtype() == dtype, ErrorCode::invalid_dtype,
         "{}: its elements are {}; required are {}: copy it first, with "
         "x.astype('{}') or x.to(torch.{})",

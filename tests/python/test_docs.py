@@ -35,12 +35,22 @@ class Docs(TestCase):
         self.assertLessEqual(len(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].splitlines()), 10)
 
     def test_sparse(self):
-        text, _ = run("docs/sparse.md")
-        table = text[text.index("| Call | Program |"):]
-        calls = "".join(line.split("|")[4] for line in table[:table.index("\n\n")].splitlines())
-        called = re.findall(r"`(\w+)\(", calls)
-        self.assertEqual([name for name in called if not hasattr(weft.sparse, name)], [])
-        self.assertGreater(len(called), 10)
+        run("docs/sparse.md")
+
+    def test_tables_of_both_languages(self):
+        """What their last columns call exists."""
+        for document, modules, least in (("docs/sparse.md", (weft.sparse, weft), 20),
+                                         ("docs/variants.md", (weft, weft.variants), 6)):
+            called, last = [], ""
+            for line in (ROOT / document).read_text().splitlines():
+                cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+                last = cells[-1].strip(" |") if line.startswith("|") and not last else last
+                last = last if line.startswith("|") else ""
+                if last == "In Python":
+                    called += re.findall(r'(?<![\w."])(\w+)\(', cells[-1])
+            missing = [name for name in called if not any(hasattr(module, name) for module in modules)]
+            self.assertEqual(missing, [], document)
+            self.assertGreater(len(called), least, document)
 
     def test_names_in_the_document_exist(self):
         text = (ROOT / "docs/python.md").read_text()
