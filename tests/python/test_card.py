@@ -240,6 +240,9 @@ class Functions(TestCase):
             self.assertTrue(bool(allowed.gather(1, ids.long().cpu()[:, None]).all()))
             generator = torch.Generator(DEVICE).manual_seed(5)
             self.assertTrue(bool(allowed.gather(1, draw(generator=generator).long().cpu()[:, None]).all()))
+        if ON_CARD:
+            with self.assertRaisesRegex(weft.Error, "a CUDA graph captures"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+                fi.top_k_renorm_probs(probs, 20)
         renormed = fi.top_p_renorm_probs(probs, 0.5)
         self.close(renormed.sum(1), torch.ones(64), 1e-4)
         self.close(fi.top_k(there(logits), 5, sorted=True)[0], logits.topk(5).values, 0)

@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import types
 import unittest
+import unittest.mock
 
 import torch
 
@@ -164,6 +166,18 @@ class Names(FlashInferTestCase):
                     order = sorted(range(40), key=lambda i: (-float(x[row, i]), sign * i))[:7]
                     self.assertEqual(indices[row].tolist(), order)
         self.assert_invalid("k = 41", fi.top_k, x, 41)
+
+    def test_captures(self):
+        """Calls that look at a card's numbers say so, where a CUDA graph captures them."""
+        card = types.SimpleNamespace(device=torch.device("cuda"))
+        for captures in (False, True):
+            with unittest.mock.patch("torch.cuda.is_current_stream_capturing", lambda: captures):
+                fi._common.refuse_capture("x", torch.zeros(1))
+                if captures:
+                    with self.assertRaisesRegex(weft.Error, "^x: required is a call that a CUDA graph captures"):
+                        fi._common.refuse_capture("x", card)
+                else:
+                    fi._common.refuse_capture("x", card)
 
     def test_top_k_of_windows(self):
         """Against each row's own sort: lengths above and below k, starts, pages, ties, windows of -inf alone."""

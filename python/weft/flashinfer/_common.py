@@ -124,9 +124,17 @@ def index_of(name: str, x: Any) -> Tensor:
 def host_ints(name: str, x: Any) -> Tensor:
     """int32 on the host, a copy: a caller may write the next step's numbers over its own."""
     x = index_of(name, x)
+    refuse_capture(name, x)
     if x.dtype == torch.int64 and x.numel() and not -2**31 <= int(x.min()) <= int(x.max()) < 2**31:
         raise Invalid(f"{name}: a number lies outside of int32's range")
     return torch.empty(x.shape, dtype=torch.int32).copy_(x)
+
+
+def refuse_capture(name: str, x: Tensor) -> None:
+    """Raises Unsupported while a CUDA graph captures what is done to x's card, for calls that read numbers of it."""
+    if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise Unsupported(f"{name}: required is a call that a CUDA graph captures; supported are calls outside of "
+                          "captures; missing: checks and choices that the card makes alone")
 
 
 def whole(name: str, x: Any, least: int) -> int:

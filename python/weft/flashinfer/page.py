@@ -55,6 +55,7 @@ def _places(batch_indices: Tensor, positions: Tensor, kv_indices: Tensor, kv_ind
         common.index_of(name, x).long() for name, x in (
             ("batch_indices", batch_indices), ("positions", positions), ("kv_indices", kv_indices),
             ("kv_indptr", kv_indptr), ("kv_last_page_len", kv_last_page_len)))
+    common.refuse_capture("batch_indices", request)
     if request.shape != position.shape or request.dim() != 1:
         raise Invalid(f"positions: {tuple(position.shape)} beside batch_indices {tuple(request.shape)}; both are [nnz]")
     rows = (request >= 0).nonzero().flatten()

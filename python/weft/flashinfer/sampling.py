@@ -21,8 +21,10 @@ _FIRST = 1024
 
 
 def _rows(name: str, x: Any) -> Tensor:
+    """Rows that a call looks at to choose what it does."""
     rows = common.tensor_of(name, x)
     common.check_rank(name, rows, 2)
+    common.refuse_capture(name, rows)
     return rows
 
 
@@ -148,7 +150,8 @@ top_p_renorm_prob, top_k_renorm_prob = top_p_renorm_probs, top_k_renorm_probs
 def softmax(logits: Tensor, temperature: Union[None, float, Tensor] = None,
             enable_pdl: Optional[bool] = None) -> Tensor:
     """softmax(logits / temperature) of each row, in float32; temperature: a number above 0, or one a row."""
-    logits = _rows("logits", logits).float()
+    logits = common.tensor_of("logits", logits).float()
+    common.check_rank("logits", logits, 2)
     if temperature is None:
         return torch.softmax(logits, 1)
     if not isinstance(temperature, Tensor) and not temperature > 0:

@@ -63,6 +63,7 @@ def _selected(input: Tensor, lengths: Tensor, k: int, deterministic: bool, tie_b
     counted from the window's start, and -1 behind them. They rise where the call is deterministic or breaks ties, and
     where a window has up to k elements, which are all of them."""
     scores = common.tensor_of("input", input)
+    common.refuse_capture("input", scores)
     common.check_rank("input", scores, 2)
     common.whole("k", k, 0)
     rows, width = scores.shape

@@ -14,6 +14,8 @@ FILES = [f"attention/test_{name}.py" for name in """
 
 # Cases, by file and name, that cannot be put to Weft, or whose answer is another one on purpose (docs/flashinfer.md).
 _DIFFERENT = {
+    "test_batch_(decode|prefill)_kernels.py::.*_torch_compile_cuda_graph":
+        "starts a process of its own, which imports FlashInfer's package",
     "test_page.py::.*_cuda_graph_bad_scale": "starts a process of its own, which imports FlashInfer's package",
     "test_topk.py::test_multi_cta_reuses_dirty_cached_row_states_buffer": "reads a private buffer of FlashInfer's",
 }
