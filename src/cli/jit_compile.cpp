@@ -58,9 +58,13 @@ void compile(const Options& options, const Context& context) {
   const AttentionSpec spec = spec_of(options);
   const jit::Target target = jit::nvrtc_target(options.architecture);
   const attention::cuda::Architecture& architecture = attention::cuda::find_architecture(options.architecture);
+  std::vector<cuda::KernelText> texts;
   for (const attention::cuda::Form& form : attention::cuda::forms_of(spec, architecture)) {
+    texts.push_back(attention::cuda::attend_text(spec, architecture, form));
+    if (form.merges_apart) texts.push_back(attention::cuda::merge_apart_text(spec, architecture, form));
+  }
+  for (const cuda::KernelText& text : texts) {
     stop_if_interrupted();
-    const cuda::KernelText text = attention::cuda::attend_text(spec, architecture, form);
     const jit::Request request{.name = text.name, .text = text.text(), .target = target, .flags = text.flags};
     const jit::Built built = jit::build(request);
     const jit::KernelResources kernel = jit::kernel_resources(built.bytes).at(0);

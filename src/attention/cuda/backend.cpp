@@ -44,32 +44,38 @@ class CudaCode : public Code {
         architecture_(architecture),
         device_(device),
         forms_(cuda::forms_of(spec, architecture)),
-        kernels_(forms_.size()) {}
+        kernels_(forms_.size()),
+        merges_(forms_.size()) {}
 
   struct Kernel {
     const weft::cuda::LoadedKernel* loaded = nullptr;
     weft::cuda::Grid grid = {};  // of one CTA
   };
   std::span<const cuda::Form> forms() const { return forms_; }
-  const Kernel& kernel(const cuda::Form& form) const {
-    const std::lock_guard lock(mutex_);
-    Kernel& kernel = kernels_[static_cast<size_t>(&form - forms_.data())];
-    if (kernel.loaded == nullptr) {
-      const cuda::KernelText text = cuda::attend_text(spec_, architecture_, form);
-      kernel = {&runtime().load(device_, text), text.grid(1)};
-    }
-    return kernel;
-  }
+  const Kernel& kernel(const cuda::Form& form) const { return loaded(kernels_, form, cuda::attend_text); }
+  // Of a form that leaves its partials.
+  const Kernel& merge(const cuda::Form& form) const { return loaded(merges_, form, cuda::merge_apart_text); }
   cuda::ProducerTile tile() const { return cuda::producer_tile(spec_, architecture_); }
   std::string name_of(const cuda::Form& form) const { return cuda::kernel_name(spec_, architecture_, form); }
 
  private:
+  using TextOf = cuda::KernelText (*)(const AttentionSpec&, const cuda::Architecture&, const cuda::Form&);
+  const Kernel& loaded(std::vector<Kernel>& kernels, const cuda::Form& form, TextOf text_of) const {
+    const std::lock_guard lock(mutex_);
+    Kernel& kernel = kernels[static_cast<size_t>(&form - forms_.data())];
+    if (kernel.loaded == nullptr) {
+      const cuda::KernelText text = text_of(spec_, architecture_, form);
+      kernel = {&runtime().load(device_, text), text.grid(1)};
+    }
+    return kernel;
+  }
+
   AttentionSpec spec_;
   const cuda::Architecture& architecture_;
   Device device_;
   std::vector<cuda::Form> forms_;
   mutable std::mutex mutex_;
-  mutable std::vector<Kernel> kernels_;  // beside forms_
+  mutable std::vector<Kernel> kernels_, merges_;  // beside forms_
 };
 
 // Copies to shared memory take 16 bytes: the first tensor that does not lie so, or null.
@@ -270,7 +276,15 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
   weft::cuda::Grid grid = code.grid;
   grid.ctas = plan.num_workers * form.ctas_of_worker;
   grid.programmatic_launch = !on_host.made_on_card;
-  const auto run = [&] { runtime().launch(*code.loaded, grid, args.data(), args.size(), stream); };
+  const auto run = [&] {
+    runtime().launch(*code.loaded, grid, args.data(), args.size(), stream);
+    if (!form.merges_apart || (plan.bounds == 0 && !on_host.made_on_card && plan.partials.count == 0)) return;
+    const CudaCode::Kernel& merge = kernels.merge(form);
+    weft::cuda::Grid all = merge.grid;
+    all.ctas = runtime().num_multiprocessors(kernel.device);
+    all.programmatic_launch = true;
+    runtime().launch(*merge.loaded, all, args.data(), args.size(), stream);
+  };
   const auto traced = [&] {
     Trace* const trace = Trace::instance();
     if (trace == nullptr) return run();

@@ -27,6 +27,7 @@ struct Form {
   Loader loader;                             // of all but elements rows of q, k and v lie at multiples of 16 bytes
   int threads, shared_bytes, resident_ctas;  // of a CTA; CTAs of a multiprocessor
   int ctas_of_worker = 1;                    // which share the rows of its items: 1 or 2
+  bool merges_apart = false;                 // partials of one level are merged by a kernel behind it
   int loaders = 0;               // the last so many of these threads only load, ahead over all items of the CTA
   int best_for = kAllTileKinds;  // bits: of plans that have none of these, a later form is faster
   // A row's bits are those of other forms that walk its tiles, so that fixed splits may take any of them.

@@ -17,9 +17,11 @@ Form form_of_latent(const AttentionSpec& spec, bool pairs) {
           .shared_bytes = latent_shared_bytes(spec.head_dim_qk),
           .resident_ctas = 1,
           .ctas_of_worker = pairs ? 2 : 1,
+          .merges_apart = true,
           .constants = fmt::format("  using Multiplied = Query;\n"
-                                   "  static constexpr int kVectorDim = {}, kPartnerRows = {};\n",
-                                   kDimWithoutHooks, kLatentRows),
+                                   "  static constexpr int kVectorDim = {};\n"
+                                   "  static constexpr bool kMergesApart = true;\n",
+                                   kDimWithoutHooks),
           .type = "Latent<Spec, Variant>"};
 }
 
@@ -69,8 +71,8 @@ class LatentFamily : public Family {
     two.token = one.token * 0.6;
     traits.classes = {one, two};
     traits.thresholds = thresholds_beside(one);
-    // A chunk's states are written, read and merged: 64 rows take as long as 60 tokens.
-    traits.thresholds.least_share = one.item + 256 * one.token;
+    // An item begins and ends as long as 200 tokens take one multiprocessor alone, and its states are merged by all.
+    traits.thresholds.least_share = one.item + 128 * one.token;
     traits.granule = kLatentKeys;
   }
 };

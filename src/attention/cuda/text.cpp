@@ -38,7 +38,10 @@ std::string kernel_name(const AttentionSpec& spec, const Architecture& architect
                      architecture.name);
 }
 
-KernelText attend_text(const AttentionSpec& spec, const Architecture& architecture, const Form& form) {
+namespace {
+
+// What attends and what merges share: the spec, and the functors.
+KernelText text_of_spec(const AttentionSpec& spec, const Architecture& architecture, const Form& form) {
   const LeafParts parts = leaf_parts(spec);
   const int slots = static_cast<int>(Params(spec).num_slots());
   check(
@@ -46,13 +49,11 @@ KernelText attend_text(const AttentionSpec& spec, const Architecture& architectu
       "variant '{}': its scalars and tensors take {} words; a launch takes at most {}: declare fewer, or of lower rank",
       spec.variant.name, slots, kMaxSlots);
   KernelText text{.name = kernel_name(spec, architecture, form),
-                  .symbol = "weft_attend",
+                  .symbol = {},
                   .file = "attention/cuda/kernels/attend.h",
                   .head = weft::text::k_cuda_attend,
                   // Functors divide: exactly rounded, a quotient is ten instructions and a call, for each score.
-                  .flags = {"--use_fast_math"},
-                  .threads = form.threads,
-                  .shared_bytes = form.shared_bytes};
+                  .flags = {"--use_fast_math"}};
   text.instances = leaf_body(parts, "leaf");
   text.instances += fmt::format(
       R"(#line 1 "weft/attend"
@@ -68,21 +69,47 @@ struct Spec {{
   static constexpr int kScaleGroup = {};
 {}}};
 using Variant = Functors<::leaf::P, {}, {}>;
-using Path = {};
-static_assert(Path::kSharedBytes <= {}, "the form gives the CTA too little");
 }}  // namespace weft::attention::cuda
 )",
       element_type(spec.q_dtype), element_type(spec.kv_dtype), element_type(spec.o_dtype), spec.head_dim_qk,
       spec.head_dim_vo, form.threads - form.loaders, form.loaders, slots, spec.page_size, form.ctas_of_worker,
       spec.kv_form == KvForm::latent, spec.kv_form == KvForm::block_sparse,
       spec.kv_form != KvForm::ragged && spec.kv_form != KvForm::padded, scaling(spec.kv_scales),
-      std::max(spec.kv_scale_group, 1), form.constants, variant_class(parts, "::leaf"), mask_class(parts, "::leaf"),
-      form.type, text.shared_bytes);
+      std::max(spec.kv_scale_group, 1), form.constants, variant_class(parts, "::leaf"), mask_class(parts, "::leaf"));
+  return text;
+}
+
+// The kernel behind it, which calls `call`.
+void add_kernel(KernelText& text, const AttentionSpec& spec, const Form& form, std::string_view call) {
   text.instances += fmt::format(
-      "WEFT_KERNEL({}, 1) void weft_attend(WEFT_PARAM weft::attention::cuda::{}<{}> args) {{\n"
+      "WEFT_KERNEL({}, 1) void {}(WEFT_PARAM weft::attention::cuda::{}<{}> args) {{\n"
       "  using namespace weft::attention::cuda;\n  {}(args);\n}}\n",
-      text.threads, form.loader == Loader::tma ? "BoxArgs" : "Args", slots,
-      form.loaders > 0 ? "Path::run" : "attend<Spec, Variant, Path>");
+      text.threads, text.symbol, form.loader == Loader::tma ? "BoxArgs" : "Args", Params(spec).num_slots(), call);
+}
+
+}  // namespace
+
+KernelText attend_text(const AttentionSpec& spec, const Architecture& architecture, const Form& form) {
+  KernelText text = text_of_spec(spec, architecture, form);
+  text.symbol = "weft_attend";
+  text.threads = form.threads;
+  text.shared_bytes = form.shared_bytes;
+  text.instances += fmt::format(
+      "namespace weft::attention::cuda {{\nusing Path = {};\n"
+      "static_assert(Path::kSharedBytes <= {}, \"the form gives the CTA too little\");\n"
+      "}}  // namespace weft::attention::cuda\n",
+      form.type, text.shared_bytes);
+  add_kernel(text, spec, form, form.loaders > 0 ? "Path::run" : "attend<Spec, Variant, Path>");
+  return text;
+}
+
+KernelText merge_apart_text(const AttentionSpec& spec, const Architecture& architecture, const Form& form) {
+  KernelText text = text_of_spec(spec, architecture, form);
+  text.name += " merge";
+  text.symbol = "weft_merge_apart";
+  text.threads = kMergeThreads;
+  text.shared_bytes = kMergeSharedBytes;
+  add_kernel(text, spec, form, "merge_apart<Spec, Variant>");
   return text;
 }
 

@@ -16,6 +16,8 @@ using weft::cuda::KernelText;
 std::string kernel_name(const AttentionSpec& spec, const Architecture& architecture, const Form& form);
 // Throws Error(unsupported) for a variant with more parameters than a launch takes.
 KernelText attend_text(const AttentionSpec& spec, const Architecture& architecture, const Form& form);
+// What merges the partials of a form that leaves them (Form::merges_apart); its argument is the form's.
+KernelText merge_apart_text(const AttentionSpec& spec, const Architecture& architecture, const Form& form);
 // States in one type to states in another: fp32, fp16, bf16.
 KernelText merge_states_text(DType in, DType out, const Architecture& architecture);
 // PlanMode::even; its argument is EvenArgs.

@@ -256,8 +256,8 @@ const BrokenLatent kBrokenLatent[] = {
      {"latent.h", "ptx::named_sync(kLoadersMeet, Shape::kLoaders);", ""},
      "no barrier lies between"},
     {"PartnersHaveTheSameRows", {"latent.h", "ptx::cta_index() % S::kPartners", "0"}, "no barrier", 70},
-    {"PartnersMergeAllRows", {"merge.h", "state / S::kPartnerRows % S::kPartners ==", "true ||"}, "no barrier", 70},
-    {"CounterOfPartnersLeft", {"merge.h", "if (now == (all << 16 | all)) *counter = 0;", ""}, "", 70},
+    {"ChunksMergedAsUnits", {"merge_apart.h", "item.chunk == 0", "true"}, "no barrier", 70},
+    {"SharesOfTheSameColumns", {"merge.h", "state.head) + share * kColumns", "state.head)"}, "", 70},
 };
 class BrokenLatents : public ::testing::TestWithParam<const BrokenLatent*> {};
 

@@ -120,15 +120,22 @@ TEST_P(CudaKernelTextFor, TakesTheResourcesOfTheTable) {
     GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
   std::string taken, expected;
   bool first = true;
+  const auto take = [&](const std::string& name, const KernelText& text) {
+    for (const jit::KernelResources& kernel : jit::kernel_resources(compile(text, GetParam()))) {
+      EXPECT_EQ(kernel.static_shared_bytes, 0) << name;
+      EXPECT_EQ(kernel.stack_bytes, 0) << name << " keeps registers in memory";
+      taken += fmt::format("{} {} {} {}\n", GetParam(), name, kernel.registers, kernel.stack_bytes);
+    }
+  };
   for (const Row& row : kRows) {
     if (std::find(row.architectures.begin(), row.architectures.end(), GetParam()) == row.architectures.end()) continue;
     const KernelText text = text_of(row.spec, GetParam(), row.form);
     if (!std::exchange(first, false) && weft::testing::kUnderSanitizer) continue;
-    for (const jit::KernelResources& kernel : jit::kernel_resources(compile(text, GetParam()))) {
-      EXPECT_EQ(kernel.static_shared_bytes, 0) << row.name;
-      EXPECT_EQ(kernel.stack_bytes, 0) << row.name << " keeps registers in memory";
-      taken += fmt::format("{} {} {} {}\n", GetParam(), row.name, kernel.registers, kernel.stack_bytes);
-    }
+    take(row.name, text);
+  }
+  if (GetParam() == "sm_90a") {
+    const Architecture& architecture = find_architecture(GetParam());
+    take("latent 576 merge", merge_apart_text(latent(512), architecture, forms_of(latent(512), architecture).front()));
   }
   std::ifstream table(WEFT_KERNEL_RESOURCES);
   for (std::string line; std::getline(table, line);)

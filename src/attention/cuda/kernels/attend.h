@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attention/cuda/kernels/latent.h"
+#include "attention/cuda/kernels/merge_apart.h"
 #include "attention/cuda/kernels/plain.h"
 #include "attention/cuda/kernels/plan_copy.h"
 #include "attention/cuda/kernels/producer.h"
@@ -57,7 +58,7 @@ WEFT_INLINE void attend(const Args& args) {
       if (more) load_record(item.next, items[at ^ 1]);
       if (item.num_rows == 0) continue;
       Path::attend(call, p, item);
-      if (item.partial >= 0) arrive<S, F>(call, p, item);
+      if (item.partial >= 0 && !merges_apart<S>()) arrive<S, F>(call, p, item);
     }
     worker += ptx::num_ctas() / S::kPartners;
     if (worker >= header().num_workers) break;

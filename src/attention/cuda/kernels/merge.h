@@ -49,8 +49,9 @@ WEFT_INLINE SourceOfLane source_of_lane(const Call& call, const ItemRecord& item
   return {partial_at(call, partial.offset, unit.row_end - unit.row_begin, unit), source.row_offset};
 }
 
-// Merges states by one warp; a lane has a source, and sees to its weights.
-template <class S, class F>
+// Merges states by one warp; a lane has a source, and sees to its weights. kShares: warps that have as many columns of
+// a state each, so that more sources are on their way at a time.
+template <class S, class F, int kShares = 1>
 class Merge {
  public:
   WEFT_INLINE Merge(const Call& call, const typename F::P& p, const ItemRecord& item, const MergeGroup& group, float* o)
@@ -64,8 +65,8 @@ class Merge {
 
   WEFT_INLINE int num_states() const { return (group_.row_end - group_.row_begin) * heads_; }
 
-  // The i-th of the group. `o_`: kDimVo floats of the warp's own.
-  WEFT_INLINE void merge(int i) const {
+  // Of the i-th of the group one share. `o_`: kDimVo floats of the warp's own.
+  WEFT_INLINE void merge(int i, int share = 0) const {
     const State state = state_at(i);
     const PlanRow row = token_of(call_, item_, group_.row_begin + state.row - item_.row_begin);
     const tile::Lse first_lse = lse(first_, state);
@@ -86,19 +87,21 @@ class Merge {
         const tile::Lse of_lane = is_first ? first_lse : lse(own, state);
         weight = exp_fast(of_lane.value - base + of_lane.rest);
       }
-      const float* const from =
-          own.states.data == nullptr ? nullptr : own.states.o(call_, own.row_offset + state.row, state.head);
+      const float* const from = own.states.data == nullptr
+                                    ? nullptr
+                                    : own.states.o(call_, own.row_offset + state.row, state.head) + share * kColumns;
       const int n = group_.source_end - first < 32 ? group_.source_end - first : 32;
       WEFT_NO_UNROLL
       for (int s = 0; s < n; s += kAtOnce) add(weight, from, s, n, total, sums);
     }
-    write(state, row, base, total, sums);
+    write(state, row, base, total, sums, share);
   }
 
  private:
-  static constexpr int kPerLane = (S::kDimVo + 31) / 32;
+  static constexpr int kColumns = S::kDimVo / kShares, kPerLane = (kColumns + 31) / 32;
   // So many sources are on their way at a time: each is a trip to memory.
-  static constexpr int kAtOnce = kPerLane > 8 ? 2 : kPerLane > 4 ? 4 : 8;
+  static constexpr int kAtOnce = kPerLane > 8 ? 2 : kPerLane > 4 ? 4 : kShares == 1 ? 8 : 16;
+  static_assert(S::kDimVo % kShares == 0 && (kShares == 1 || !F::OfVariant::output_transform));
 
   // A row of the group, and a query head.
   struct State {
@@ -106,8 +109,8 @@ class Merge {
   };
   WEFT_INLINE State state_at(int i) const { return {i / heads_, group_.kv_head_begin * call_.group_size + i % heads_}; }
 
-  WEFT_INLINE void write(const State& at, const PlanRow& row, float base, float total,
-                         const float (&sums)[kPerLane]) const {
+  WEFT_INLINE void write(const State& at, const PlanRow& row, float base, float total, const float (&sums)[kPerLane],
+                         int share) const {
     const float factor = !F::kSoftmax ? 1.f : total == 0.f ? 0.f : 1.f / total;
     const float lse = F::kSoftmax ? lse_of(base, total) : 0.f;
     const StateOf of{row.q_row, row.request, row.idx, row.pos, at.head};
@@ -116,18 +119,18 @@ class Merge {
     WEFT_UNROLL
     for (int i = 0; i < kPerLane; ++i) {
       const int element = ptx::lane() + 32 * i;
-      if (element >= S::kDimVo) continue;
+      if (element >= kColumns) continue;
       if constexpr (F::OfVariant::output_transform)
         o_[element] = sums[i] * factor;
       else
-        tile::store(to + element, sums[i] * factor);
+        tile::store(to + share * kColumns + element, sums[i] * factor);
     }
     if constexpr (F::OfVariant::output_transform) {
       ptx::warp_sync();
       write_output<S, F>(call_, p_, of, o_, lse);
       ptx::warp_sync();
     } else {
-      if (call_.lse != nullptr && ptx::lane() == 0) write_lse<F>(call_, p_, of, lse);
+      if (call_.lse != nullptr && share == 0 && ptx::lane() == 0) write_lse<F>(call_, p_, of, lse);
     }
   }
 
@@ -146,12 +149,12 @@ class Merge {
     WEFT_UNROLL
     for (int s = 0; s < kAtOnce; ++s) {
       const int lane = first + s < n ? first + s : n - 1;
-      const float* const from = ptx::shuffle(of_lane, lane) + (ptx::lane() < S::kDimVo ? ptx::lane() : 0);
+      const float* const from = ptx::shuffle(of_lane, lane) + (ptx::lane() < kColumns ? ptx::lane() : 0);
       weight[s] = ptx::shuffle(weight_of_lane, lane);
       if (first + s >= n) weight[s] = 0;
       WEFT_UNROLL
       for (int i = 0; i < kPerLane; ++i) {
-        const bool is_there = S::kDimVo % 32 == 0 || ptx::lane() + 32 * i < S::kDimVo;
+        const bool is_there = kColumns % 32 == 0 || ptx::lane() + 32 * i < kColumns;
         o[s][i] = from[is_there ? 32 * i : 0];
       }
     }
@@ -190,31 +193,33 @@ struct Scratch {
   WEFT_INLINE static Scratch& of_cta() { return *reinterpret_cast<Scratch*>(ptx::shared_memory()); }
 };
 
-// Partners (attend.h) that count and merge rows of their own: of one level, where all items of a unit have the same.
+// Whether partials are left to a kernel of their own (merge_apart.h).
 template <class S>
-WEFT_INLINE bool counts_own(int expected) {
-  return S::kPartners > 1 && header().num_levels == 1 && expected < 1 << 16;
+WEFT_INLINE bool merges_apart() {
+  if constexpr (requires { S::kMergesApart; })
+    return header().num_levels == 1;
+  else
+    return false;
 }
-// Whether this CTA merges a state of a group that it was last at.
-template <class S>
-WEFT_INLINE bool merges(int state, int expected) {
-  if constexpr (S::kPartners > 1)
-    return !counts_own<S>(expected) || state / S::kPartnerRows % S::kPartners == ptx::cta_index() % S::kPartners;
-  return true;
-}
-// One more of `expected` items of a group is done: whether it was the last one. Releases what the CTA wrote before the
-// barrier, acquires the partials of those who came before.
+// One more of `expected` items of a group is done, by each of the partners: whether it was the last one. Releases what
+// the CTA wrote before the barrier, acquires the partials of those who came before.
 template <class S>
 WEFT_INLINE bool is_last(unsigned* counter, int expected) {
-  if (counts_own<S>(expected)) {  // half of the counter each, and who comes last of all clears it
-    const unsigned shift = ptx::cta_index() % 2 * 16, all = static_cast<unsigned>(expected);
-    const unsigned now = ptx::atomic_add_acq_rel(counter, 1u << shift) + (1u << shift);
-    if (now == (all << 16 | all)) *counter = 0;
-    return (now >> shift & 0xffff) == all;
-  }
   const bool last = static_cast<int>(ptx::atomic_add_acq_rel(counter, 1)) + 1 == expected * S::kPartners;
   if (last) *counter = 0;
   return last;
+}
+
+// Of one level: all that the item's unit has.
+WEFT_INLINE MergeGroup group_of_unit(const ItemRecord& item) {
+  return {item.row_begin,
+          item.row_begin + item.num_rows,
+          item.kv_head_begin,
+          item.kv_head_end,
+          0,
+          item.num_chunks,
+          item.num_chunks,
+          item.merge_begin};
 }
 
 // An item that wrote a partial is done, and the threads have met since: counts at its unit's groups, and merges those
@@ -227,15 +232,7 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
   unsigned* const counters = section<unsigned>(call.plan, plan.counters);
   const int num_groups = item.merge_rows * item.merge_heads;
   const auto group_of = [&](int k) -> MergeGroup {
-    if (plan.num_levels == 1)
-      return {item.row_begin,
-              item.row_begin + item.num_rows,
-              item.kv_head_begin,
-              item.kv_head_end,
-              0,
-              item.num_chunks,
-              item.num_chunks,
-              item.merge_begin};
+    if (plan.num_levels == 1) return group_of_unit(item);
     const int row = k / item.merge_heads, head = k % item.merge_heads;
     return section<MergeGroup>(call.plan, plan.merge_groups)[item.merge_begin + row * plan.merge_stride + head];
   };
@@ -256,8 +253,7 @@ WEFT_INLINE void arrive(const Call& call, const typename F::P& p, const ItemReco
       const MergeGroup group = group_of(first + k);
       const Merge<S, F> of_group(call, p, item, group, scratch.vectors[ptx::warp()]);
       WEFT_NO_UNROLL
-      for (int i = shares ? ptx::warp() : 0; i < of_group.num_states(); i += shares ? kWarps : 1)
-        if (merges<S>(i, group.expected)) of_group.merge(i);
+      for (int i = shares ? ptx::warp() : 0; i < of_group.num_states(); i += shares ? kWarps : 1) of_group.merge(i);
     }
     sync_threads<S>();
   }

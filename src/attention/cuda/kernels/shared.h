@@ -157,6 +157,11 @@ constexpr int products_shared_bytes(const TileSizes& of) {
   return bytes.add<unsigned char>(tiles > out ? tiles : out, of.by_warpgroup ? 1024 : 128).total();
 }
 
+// merge_apart.h: threads of a CTA, and what lies in its shared memory.
+inline constexpr int kMergeThreads = 256;
+inline constexpr int kMergeSharedBytes =
+    (MemberBytes().add<PlanHeader>(1, 16).total() + 4 * (2 * kMergeThreads + kMergeThreads / 16) + 15) / 16 * 16;
+
 // S::kVectorDim of kernels without hooks of vectors.
 inline constexpr int kDimWithoutHooks = 4;
 
