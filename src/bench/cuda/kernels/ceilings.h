@@ -19,14 +19,16 @@ WEFT_INLINE void read(const CeilingArgs& args) {
   u32 sum = 0;
   i64 i = static_cast<i64>(ptx::cta_index()) * ptx::num_threads() + ptx::thread_index();
   constexpr int kTogether = 8;
-  for (; i < args.count; i += kTogether * step) {
+  const auto read_next = [&](const auto& is_there) {
     Bytes16 x[kTogether] = {};
     WEFT_UNROLL
     for (int k = 0; k < kTogether; ++k)
-      if (i + k * step < args.count) x[k] = from[i + k * step];
+      if (is_there(k)) x[k] = from[i + k * step];
     WEFT_UNROLL
     for (int k = 0; k < kTogether; ++k) sum += x[k].word[0] ^ x[k].word[1] ^ x[k].word[2] ^ x[k].word[3];
-  }
+  };
+  for (; i + (kTogether - 1) * step < args.count; i += kTogether * step) read_next([](int) { return true; });
+  read_next([&](int k) { return i + k * step < args.count; });
   if (sum == 0x9e3779b9u) *args.to = sum;
 }
 
