@@ -29,6 +29,7 @@ struct KnownType {
   PyTypeObject* type;
   Form form;
   bool takes_version;  // __dlpack__ has a parameter max_version
+  bool is_immutable = false;
   const DlExchange* exchange = nullptr;
   nb::object reference = {};
 
@@ -55,6 +56,13 @@ bool is_of_numpy(PyTypeObject* type) {
   return false;
 }
 
+// Of libraries whose arrays nobody may write, and whose capsules have no version that could say so.
+bool is_immutable(PyTypeObject* type) {
+  const std::string module = text_of(nb::handle(reinterpret_cast<PyObject*>(type)).attr("__module__"));
+  const std::string library = module.substr(0, module.find('.'));
+  return library == "jax" || library == "jaxlib" || library == "tensorflow";
+}
+
 // Of the very type: what derives from it, as torch's fake tensors do, may have no memory at all.
 const DlExchange* exchange_of(PyTypeObject* type) {
   const nb::object own = nb::handle(reinterpret_cast<PyObject*>(type)).attr("__dict__");
@@ -69,7 +77,7 @@ const DlExchange* exchange_of(PyTypeObject* type) {
 KnownType look_at(PyTypeObject* type, nb::handle object) {
   if (PyType_Check(object.ptr())) return {type, Form::none, false};  // a class has the methods of its objects
   if (PyObject_CheckBuffer(object.ptr()) && is_of_numpy(type)) return {type, Form::buffer, false};
-  if (nb::hasattr(object, "__dlpack__")) return {type, Form::dlpack, true, exchange_of(type)};
+  if (nb::hasattr(object, "__dlpack__")) return {type, Form::dlpack, true, is_immutable(type), exchange_of(type)};
   if (PyObject_CheckBuffer(object.ptr())) return {type, Form::buffer, false};
   return {type, Form::none, false};
 }
@@ -369,7 +377,10 @@ Array to_array(std::string_view name, nb::handle object, const Stream& stream) {
   Array array;
   switch (known(object).form) {
     case Form::buffer: array = from_buffer(name, object); break;
-    case Form::dlpack: array = from_dlpack_object(name, object, stream); break;
+    case Form::dlpack:
+      array = from_dlpack_object(name, object, stream);
+      array.read_only |= known(object).is_immutable;
+      break;
     case Form::none:
       throw nb::type_error(fmt::format("{}: {} is no array; give one with __dlpack__ or the buffer protocol, such as "
                                        "numpy's or torch's",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tests the Python package with libraries that Debian 12 has not: all of tests/python with torch, transformers, scipy,
-ml_dtypes and pytest, and mypy --strict over the package and its lessons. They come from PyPI into an environment of
-their own below the cache folder (5 GB, once).
+"""Tests the Python package with libraries that Debian 12 has not: all of tests/python with torch, transformers, jax,
+scipy, ml_dtypes and pytest, and mypy --strict over the package and its lessons. They come from PyPI into an environment
+of their own below the cache folder (5 GB, once).
 
     tests/python/frameworks.py [--build build/release]
 """
@@ -16,7 +16,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PACKAGES = ["torch==2.15.0", "numpy==2.4.6", "scipy==1.17.1", "ml_dtypes==0.6.0", "mypy==2.4.1", "pytest==9.2.0",
-            "einops==0.8.2", "transformers==5.24.0"]
+            "einops==0.8.2", "transformers==5.24.0", "jax==0.10.2", "jaxlib==0.10.2"]
 TESTS = sorted(path.stem for path in (ROOT / "tests/python").glob("test_*.py"))
 
 

@@ -101,6 +101,11 @@ class Views(TestCase):
         frozen = Foreign(out)
         self.assert_refused("invalid_argument", "out: is read-only", self.attend, out=frozen)
         self.assertTrue(weft.TensorView(b"1234").read_only)
+        # jax's arrays, whose capsules do not say so.
+        immutable = type("ArrayImpl", (Foreign,), {"__module__": "jaxlib._jax"})(np.zeros_like(self.batch.q), 0)
+        self.assert_refused("invalid_argument", "out: is read-only", self.attend, out=immutable)
+        self.assert_close(self.attend(type(immutable)(self.batch.q, 0)), self.expected)
+        self.attend(out=Foreign(np.zeros_like(self.batch.q), 0))
 
     def test_shapes(self):
         self.assert_refused("invalid_shape", "q:", self.attend, self.batch.q[0])
