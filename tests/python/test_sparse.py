@@ -37,6 +37,15 @@ class Sparse(TestCase):
         self.assert_refused("invalid_shape", "b:", weft.sparse.spmm, self.structure, self.values, b[0])
         self.assert_refused("invalid_indptr", "indptr", weft.sparse.csr, 2, 2, [0, 2, 1], [0, 1])
 
+    def test_values_that_are_said_to_be_unchanged_are_not_copied_again(self):
+        values, b, x, y = self.values.copy(), normal(30, 8), normal(20, 8), normal(30, 8)
+        for call in (lambda **more: weft.sparse.spmm(self.structure, values, b, format="hyb(1, 3)", **more),
+                     lambda **more: weft.sparse.sddmm(self.structure, values, x, y, format="ell(1), csr()", **more)):
+            first = call()
+            values *= 2
+            self.assert_close(call(values_unchanged=True), first)  # the promise is broken, so these are the old ones
+            self.assert_close(call(), 2 * first)
+
     def test_tuning(self):
         tuned = weft.sparse.tune_spmm(self.structure, 8, seconds=0.01)
         self.assertGreaterEqual(tuned.num_tried + tuned.num_left, 1)
