@@ -222,10 +222,10 @@ void define_search(nb::module_& m, const char* name, Function search, const std:
   m.def(
       name, search, names..., nb::kw_only(), nb::arg("seconds") = 45.0, nb::arg("values_unchanged") = false,
       nb::arg("stream") = nb::none(),
-      (doc +
-       " Measures for so many seconds, with ones for tensors: calls over the structure take the fastest from then on, "
-       "in later processes, too; what is left, another call goes on with. values_unchanged: for calls with that "
-       "promise. Raises Error(invalid_argument | invalid_device | unsupported).")
+      (doc + " Measures on `stream` for so many seconds, with ones for tensors: calls over the structure take the "
+             "fastest from then on, "
+             "in later processes, too; what is left, another call goes on with. values_unchanged: for calls with that "
+             "promise. Raises Error(invalid_argument | invalid_device | unsupported).")
           .c_str());
 }
 
