@@ -90,9 +90,9 @@ struct MatmulOptions {
   bool add = false;   // c += a b
   bool tf32 = false;  // on a card, a and b are rounded to 11 bits of mantissa first
 };
-// c = a b. a [rows, inner], b [inner, cols], c [rows, cols], fp32. A factor may be given as its transpose: a view whose
-// rows lie next to each other and whose columns have no gaps. c overlaps neither. Sums are fp32; a card multiplies by
-// cuBLASLt, and without it throws Error(unsupported). May be captured.
+// c = a b. a [rows, inner], b [inner, cols], c [rows, cols], fp32, on a card also all three bf16. A factor may be given
+// as its transpose: a view whose rows lie next to each other and whose columns have no gaps. c overlaps neither. Sums
+// are fp32; a card multiplies by cuBLASLt, and without it throws Error(unsupported). May be captured.
 void matmul(const TensorView& a, const TensorView& b, const TensorView& c, MatmulOptions options = {},
             Stream stream = {});
 

@@ -83,6 +83,8 @@ TEST(Matmul, RefusesWhatDoesNotFit) {
   const TensorView cube(a.data.data(), DType::fp32, {1, 2, 3}), halves(a.data.data(), DType::fp16, {2, 3});
   EXPECT_EQ(code_of(cube, b.view, c.view), ErrorCode::invalid_shape);
   EXPECT_EQ(code_of(halves, b.view, c.view), ErrorCode::invalid_dtype);
+  const TensorView narrow(a.data.data(), DType::bf16, {2, 3});
+  EXPECT_EQ(code_of(narrow, b.view, c.view), ErrorCode::invalid_dtype);
   const auto strided = [&](std::vector<int64_t> strides) {
     return TensorView(other.data.data(), DType::fp32, std::vector<int64_t>{2, 3}, strides);
   };

@@ -116,20 +116,21 @@ class CudaBackend : public Backend {
           to_string(call.c.device()), found.tried, found.remedy);
     const auto matrix_of = [](const TensorView& x) {
       const bool by_columns = lies_by_columns(x);
-      return BlasMatrix{x.as<float>(), x.stride(by_columns ? 1 : 0), by_columns};
+      return BlasMatrix{x.data(), x.stride(by_columns ? 1 : 0), by_columns};
     };
     const Device device = call.c.device();
     // Without memory of its own, so that it may be captured.
     found.blas->multiply(cuda::Card::at(device.index),
                          {.a = matrix_of(call.a),
                           .b = matrix_of(call.b),
-                          .c = call.c.as<float>(),
+                          .c = call.c.data(),
                           .ldc = call.c.stride(0),
                           .rows = call.c.shape(0),
                           .inner = call.a.shape(1),
                           .cols = call.c.shape(1),
                           .add = call.add,
-                          .exact = call.exact},
+                          .exact = call.exact,
+                          .dtype = call.c.dtype()},
                          Workspace(), stream);
   }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/check.h"
 #include "device/cuda/driver.h"
@@ -21,8 +22,8 @@ namespace {
 using Handle = void*;
 using Descriptor = void*;
 constexpr int kSuccess = 0, kNotSupported = 15;
-constexpr int kFp32 = 0, kComputeFp32 = 68, kComputeTf32 = 77;    // cudaDataType_t, cublasComputeType_t
-constexpr int kTransposeA = 3, kTransposeB = 4, kTransposed = 1;  // attributes of products, their value
+constexpr int kFp32 = 0, kBf16 = 14, kComputeFp32 = 68, kComputeTf32 = 77;  // cudaDataType_t, cublasComputeType_t
+constexpr int kTransposeA = 3, kTransposeB = 4, kTransposed = 1;            // attributes of products, their value
 // Attributes of a preference: how far operands and result are aligned.
 constexpr int kWorkspaceBytes = 1, kAlignmentOfA = 5, kAlignmentOfB = 6, kAlignmentOfC = 7, kAlignmentOfD = 8;
 constexpr uintptr_t kExpected = 256;  // what the library takes for granted where it is told nothing
@@ -89,8 +90,8 @@ class Library : public Blas {
   // is.
   void multiply(cuda::Card& card, const BlasProduct& p, const Workspace& workspace, Stream stream) const override {
     const cuda::Current current(card);
-    const Made product = make_product(p), b = make_layout(p.b, p.inner, p.cols), a = make_layout(p.a, p.rows, p.inner),
-               c = make_layout({p.c, p.ldc}, p.rows, p.cols);
+    const Made product = make_product(p), b = make_layout(p, p.b, p.inner, p.cols),
+               a = make_layout(p, p.a, p.rows, p.inner), c = make_layout(p, {p.c, p.ldc}, p.rows, p.cols);
     const float one = 1.f, beta = p.add ? 1.f : 0.f;
     std::optional<Choice> choice;  // else the library's own, for operands as it expects them
     if ((address(p.a.data) | address(p.b.data) | address(p.c)) % kExpected != 0)
@@ -104,8 +105,9 @@ class Library : public Blas {
  private:
   Made make_product(const BlasProduct& p) const {
     Descriptor made = nullptr;
-    require(lib_.cublasLtMatmulDescCreate(&made, p.exact ? kComputeFp32 : kComputeTf32, kFp32),
-            "cublasLtMatmulDescCreate");
+    require(
+        lib_.cublasLtMatmulDescCreate(&made, p.exact || p.dtype == DType::bf16 ? kComputeFp32 : kComputeTf32, kFp32),
+        "cublasLtMatmulDescCreate");
     const int transposed = kTransposed;
     if (p.b.by_columns) lib_.cublasLtMatmulDescSetAttribute(made, kTransposeA, &transposed, sizeof transposed);
     if (p.a.by_columns) lib_.cublasLtMatmulDescSetAttribute(made, kTransposeB, &transposed, sizeof transposed);
@@ -133,12 +135,11 @@ class Library : public Blas {
     require(found == 0 ? kNotSupported : choice.status, "no algorithm for these addresses");
     return choice;
   }
-  Made make_layout(const BlasMatrix& m, int64_t rows, int64_t cols) const {
-    return m.by_columns ? make_layout(rows, cols, m.ld) : make_layout(cols, rows, m.ld);
-  }
-  Made make_layout(int64_t rows, int64_t cols, int64_t ld) const {
+  Made make_layout(const BlasProduct& p, const BlasMatrix& m, int64_t rows, int64_t cols) const {
+    if (!m.by_columns) std::swap(rows, cols);
     Descriptor made = nullptr;
-    require(lib_.cublasLtMatrixLayoutCreate(&made, kFp32, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), ld),
+    require(lib_.cublasLtMatrixLayoutCreate(&made, p.dtype == DType::bf16 ? kBf16 : kFp32, static_cast<uint64_t>(rows),
+                                            static_cast<uint64_t>(cols), m.ld),
             "cublasLtMatrixLayoutCreate");
     return {made, lib_.cublasLtMatrixLayoutDestroy};
   }

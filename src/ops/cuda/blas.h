@@ -8,22 +8,24 @@
 
 #include "device/cuda/card.h"
 #include "weft/device.h"
+#include "weft/tensor.h"
 
 namespace weft::ops {
 
-// Of fp32, at whole elements: rows `ld` elements apart, or its columns, which then have no gaps within.
+// At whole elements: rows `ld` elements apart, or its columns, which then have no gaps within.
 struct BlasMatrix {
-  const float* data;
+  const void* data;
   int64_t ld;
   bool by_columns = false;
 };
-// c [rows, cols] = a [rows, inner] b [inner, cols]; `add`: c += that.
+// c [rows, cols] = a [rows, inner] b [inner, cols]; `add`: c += that. All of one type, sums in fp32.
 struct BlasProduct {
   BlasMatrix a, b;
-  float* c;
+  void* c;
   int64_t ldc, rows, inner, cols;
   bool add;
-  bool exact;  // else a and b are multiplied in TF32: 11 bits of mantissa
+  bool exact;                 // else a and b of fp32 are multiplied in TF32: 11 bits of mantissa
+  DType dtype = DType::fp32;  // or bf16
 };
 
 class Blas {
