@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "bench/batch.h"
+#include "device/memory.h"
 
 namespace weft::bench {
 namespace {
@@ -49,9 +50,10 @@ BlockCase block_case(const std::string& pattern, bool quick, int64_t feat) {
           .feat = width};
 }
 
-BlockWork::BlockWork(BlockCase blocks, DType dtype)
+BlockWork::BlockWork(BlockCase blocks, DType dtype, Device device)
     : blocks_(std::move(blocks)),
       dtype_(dtype),
+      device_(device),
       stored_(tensor({blocks_.heads, blocks_.structure.nnz(), blocks_.block, blocks_.block})),
       rows_(tensor({blocks_.heads, blocks_.structure.num_rows() * blocks_.block, blocks_.feat})),
       cols_(tensor({blocks_.heads, blocks_.structure.num_cols() * blocks_.block, blocks_.feat})) {}
@@ -62,7 +64,12 @@ BlockWork::Tensor BlockWork::tensor(std::vector<int64_t> shape) const {
   Tensor made{
       .memory = Workspace(Device::cpu(), static_cast<size_t>(std::max<int64_t>(count, 1) * bits_of(dtype_) / 8) + 64)};
   fill_random(made.memory.data(), dtype_, count, static_cast<unsigned>(count));
-  made.view = TensorView(made.memory.data(), dtype_, shape);
+  if (device_ != Device::cpu()) {
+    Workspace there(device_, made.memory.bytes());
+    device::copy(device_, there.data(), made.memory.data(), there.bytes());
+    made.memory = std::move(there);
+  }
+  made.view = TensorView(made.memory.data(), dtype_, shape, device_);
   return made;
 }
 

@@ -23,7 +23,7 @@ BlockCase block_case(const std::string& pattern, bool quick = false, int64_t fea
 
 class BlockWork {
  public:
-  BlockWork(BlockCase blocks, DType dtype);
+  BlockWork(BlockCase blocks, DType dtype, Device device = Device::cpu());
   void spmm(Stream stream) const;
   void sddmm(Stream stream) const;
   double flops() const;  // of either
@@ -40,6 +40,7 @@ class BlockWork {
 
   BlockCase blocks_;
   DType dtype_;
+  Device device_;
   Tensor stored_, rows_, cols_;
 };
 

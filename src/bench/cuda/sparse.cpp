@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/cuda/card.h"
+#include "bench/cuda/sparse_blocks.h"
 #include "bench/measure.h"
 #include "bench/sparse/cases.h"
 #include "device/cuda/memory.h"
@@ -111,6 +112,7 @@ void measure_sparse_on_card(const BenchOptions& options, BenchReport& report) {
       if (wanted(spmm)) add_card_rows(t, spmm, run_spmm, true, report);
       if (wanted(sddmm)) add_card_rows(t, sddmm, run_sddmm, false, report);
     }
+  measure_blocks_on_card(bench, options, report);
 }
 
 }  // namespace weft::bench
