@@ -116,7 +116,7 @@ class Threads {
     before.body.push_back(make_let(extent->name, loop.value));
     before.body.push_back({.kind = Stmt::Kind::barrier});
     Stmt first = make_loop(ahead->name, stages - 1, copies(ahead, ahead));
-    first.loop = LoopKind::unroll;
+    first.annotations = {"rolled"};
     before.body.push_back(std::move(first));
     steps.push_back(std::move(before));
 

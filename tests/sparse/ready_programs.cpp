@@ -148,9 +148,12 @@ std::vector<ReadyCase> mma_cases() {
     return sr_bcrs_from_coo(coo, 8, 32).structure;
   };
   const std::map<std::string, int64_t> heads{{"heads", 2}};
+  // Rows one after another in a CTA, whose stages are filled anew.
+  ReadyProgram in_turn = block_spmm_program(2, 16, 16, DType::fp16, false, unit);
+  in_turn.schedule = replaced(in_turn.schedule, "bind(spmm.io, blockIdx.x)\n", "");
   return {
       {"block_spmm_mma", block_spmm_program(2, 32, 128, DType::bf16, false, unit), "JO", blocks, heads},
-      {"block_spmm_mma_fp16", block_spmm_program(2, 16, 16, DType::fp16, false, unit), "JO", blocks, heads},
+      {"block_spmm_mma_in_turn", in_turn, "JO", blocks, heads},
       {"block_sddmm_mma", block_sddmm_program(2, 32, 64, DType::bf16, false, unit), "JO", blocks, heads},
       {"sr_bcrs_mma", sr_bcrs_spmm_program(8, 32, 64, DType::bf16, unit), "J", strips},
   };

@@ -344,6 +344,7 @@ void CFamily::emit_loop(const Stmt& written) {
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
   } else {
+    if (has_annotation(loop, "rolled") && has(Intrinsic::rolled, target())) line(text_of(Intrinsic::rolled, {}));
     if (loop.loop == LoopKind::unroll) line(text_of(Intrinsic::unroll, {expr(loop.value)}));
     if (loop.loop == LoopKind::vectorize) line(text_of(Intrinsic::lanes, {}));
     line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSumPrecedence)));

@@ -29,6 +29,7 @@ constexpr Row kRows[] = {
     {Intrinsic::load_wide, nullptr, "weft_load<{0}, {1}>({2}, {3});"},
     {Intrinsic::store_wide, nullptr, "weft_store<{0}, {1}>({2}, {3});"},
     {Intrinsic::prefetch, "__builtin_prefetch({0});", nullptr},
+    {Intrinsic::rolled, nullptr, "#pragma unroll 1"},
     {Intrinsic::unroll, "#pragma GCC unroll {0}", "#pragma unroll"},
     {Intrinsic::lanes, "#pragma GCC ivdep", "#pragma unroll"},
     {Intrinsic::infinity_fp32, "__builtin_inff()", "__int_as_float(0x7f800000)"},
