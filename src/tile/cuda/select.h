@@ -156,8 +156,7 @@ WEFT_INLINE Chosen find_largest(int n, int k, const Key& key, SelectScratch& scr
     const FoundPart found = find_part(scratch.bins, left);
     left -= found.before;
     range.least += static_cast<u32>(found.bin) << shift;
-    const u32 width = (1u << shift) - 1;
-    if (range.most - range.least > width) range.most = range.least + width;
+    range.most = range.least + ((1u << shift) - 1);  // beyond all keys, and 0, for the last part, perhaps
     if (found.count <= 32) {
       for_keys_in(range, [&](u32 x) { scratch.few[ptx::atomic_add_shared(&scratch.num_few, 1)] = x; });
       ptx::cta_sync();

@@ -53,6 +53,7 @@ TEST_F(CardQuest, ChoosesWhatTheCpuChooses) {
       Tensors step;
       make_step(step, s, multiprocessors == 8);
       for (int again = 0; again < 2; ++again) {  // on the scratch that the first one leaves
+        forget_lists(step);
         choose(step.card);
         choose(step.cpu);
         expect_same_lists(step);
@@ -62,8 +63,8 @@ TEST_F(CardQuest, ChoosesWhatTheCpuChooses) {
   testing::host_multiprocessors = 1;
 }
 
-// More pages than shared memory has room for, in a cluster of two; more tiles than a ring has, in one of eight, and a
-// CTA of which has none.
+// More pages than shared memory has room for, in a cluster of two; in one of eight a tile for each warp, and CTAs that
+// have none; by one CTA more tiles than a ring has.
 TEST_F(CardQuest, ChoosesAmongAnyNumberOfPages) {
   testing::host_ctas_of_multiprocessor = 1;
   for (const int ctas : {2, 8}) {
@@ -81,13 +82,16 @@ TEST_F(CardQuest, ChoosesAmongAnyNumberOfPages) {
     choose(step.cpu);
     expect_same_lists(step);
   }
-  Tensors step;
-  make_step(step, {.group = 9, .dim = 16, .most_pages = 300, .budget = 9, .kv_len = {4 * 140}});
-  choose(step.card);
-  choose(step.cpu);
-  expect_same_lists(step);
+  for (const int multiprocessors : {8, 1}) {
+    testing::host_multiprocessors = multiprocessors;
+    Tensors step;
+    const int pages = multiprocessors == 8 ? 140 : 700;
+    make_step(step, {.group = 9, .dim = 128, .most_pages = 700, .budget = 9, .kv_len = {4 * pages}});
+    choose(step.card);
+    choose(step.cpu);
+    expect_same_lists(step);
+  }
   testing::host_ctas_of_multiprocessor = 2;
-  testing::host_multiprocessors = 1;
 }
 
 // Bounds of any kind: q has one element that is not 0, and the greatest elements of pages are the bounds.
@@ -101,6 +105,9 @@ TEST_F(CardQuest, FindsTheThresholdAmongAnyBounds) {
                           : i < 40 ? -1e30f
                                    : near + static_cast<float>(i % 90) * step_of_near; },
       [&](int i) { return std::ldexp(i % 2 == 0 ? 1.f : -1.f, static_cast<int>(random_() % 250) - 125); },
+      [&](int i) { return i < 20   ? 1e30f
+                          : i < 44 ? near + static_cast<float>(i * 7 % 24) * step_of_near
+                                   : -1e30f; },
       [](int i) { return i % 4 == 0   ? INFINITY
                          : i % 4 == 1 ? -INFINITY
                                       : static_cast<float>(i % 5); },
