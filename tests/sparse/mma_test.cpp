@@ -60,7 +60,9 @@ TEST(Mma, HoldsSumsInAFragmentAndCopiesAhead) {
        {"weft::loop::multiply<true, 1, 1, 1, 4, 16, true, false>(C_local, A_local + weft_stage_1 * 384, 24, B_local + ",
         "float C_local[4];", "if (blockDim.x != 128 || weft_threads() != 128) __trap();",
         "weft::ptx::cp_async_wait<1>();", "// Launched with 6144 bytes of shared memory.", "weft_aligned(B, \"B\");",
-        "weft_store<2, 2>(C + "})
+        "weft_store<2, 2>(C + ",
+        // Of a CTA that goes on with another row: all have read what is filled anew.
+        "__syncthreads();\n    #pragma unroll 1\n    for (long long weft_ahead_1 = 0;"})
     EXPECT_NE(text.find(part), text.npos) << part << "\n" << text;
   // Without stages each iteration waits for its own.
   const std::string waits = kernel_of(plain + "bind(spmm.io, blockIdx.x)\n");

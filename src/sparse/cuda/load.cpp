@@ -87,6 +87,9 @@ class LoadedOnCard : public Loaded {
     std::vector<Names> wide;
     const std::string text = loop::cuda_module(threads, &wide);
     const loop::CudaHead head = loop::cuda_head(threads);
+    check(*head.text == '\0' || backend_of(device, "compile").machine(device).has_mma, ErrorCode::unsupported,
+          "{}: has products by mma; {} is older than sm_80, whose tensor cores take them", made.compute3.function.name,
+          to_string(device));
     for (size_t i = 0; i < parts.size(); ++i) parts[i]->load(device, threads[i], head, text, wide);
   }
 

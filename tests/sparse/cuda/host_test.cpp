@@ -69,6 +69,22 @@ TEST_F(SparseCard, MultipliesByTensorCores) {
   }
 }
 
+// A schedule is one for every device.
+TEST_F(SparseCard, RunsSchedulesForTensorCoresOnTheCpuToo) {
+  for (const ReadyCase& c : mma_cases()) {
+    if (c.name != "block_spmm_mma_in_turn") continue;
+    const Operator op = compile(parse(c.ready.text), c.ready.schedule, Device::cpu(), {.set = c.ready.set});
+    RunArguments arguments = arguments_of(op, c.axis, c.structure(few_places()), 16);
+    arguments.scalars.insert(c.scalars.begin(), c.scalars.end());
+    const RunMemory tensors(op, arguments, 7);
+    const std::vector<double> want = interpret_operator(op, tensors.arguments, Stage::source).buffers.at("C");
+    op.run(tensors.arguments);
+    expect_close(values_of(tensors.arguments.buffers.at("C")), want, 1. / 256, c.name);
+    return;
+  }
+  FAIL() << "there is no such case";
+}
+
 TEST_F(SparseCard, RunsCallsWhereTheirTensorsLie) {
   // The buckets of a format are one launch, behind copies of values and init.
   std::map<std::string, int> launched;
