@@ -106,6 +106,16 @@ ACTIVATION = """
     def test_many(i):
         pass
 """
+LONG = """
+    import time
+
+    def test_too_long():
+        while True:
+            time.sleep(0.01)
+
+    def test_after_it():
+        pass
+"""
 CRASH = """
     import os
 
@@ -129,7 +139,8 @@ class Runner(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.checkout = folder.name
         for name, text in (("conftest", CONFTEST), ("attention/test_page", PAGE), ("utils/test_activation", ACTIVATION),
-                           ("utils/test_topk", CRASH), ("utils/test_quantization", "import no_such_module")):
+                           ("utils/test_topk", CRASH), ("utils/test_norm", LONG),
+                           ("utils/test_quantization", "import no_such_module")):
             path = pathlib.Path(folder.name) / "tests" / f"{name}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text))
@@ -174,6 +185,12 @@ class Runner(unittest.TestCase):
         self.assertIn("| utils/test_activation.py | 3 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |", made.stdout)
         self.assertIn("| attention/test_page.py | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |", made.stdout)
         self.assertEqual(made.returncode, 0)
+
+    def test_a_case_that_does_not_end_is_cut(self):
+        made, lines = run(self.checkout, "--only", "norm", "--case-seconds", "1")
+        self.assertIn("| utils/test_norm.py | 1 | 0 | 0 | 0 | 0 | 1 | 0 | 0 |", made.stdout)
+        self.assertEqual([tuple(line) for line in lines],
+                         [("cut", "tests/utils/test_norm.py::test_too_long", "it takes longer than --case-seconds, 1")])
 
     def test_what_does_not_run_at_all_fails(self):
         made, lines = run(self.checkout, "--only", "topk", "quantization")

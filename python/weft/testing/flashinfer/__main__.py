@@ -27,6 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-bytes", type=int, default=1 << 29, help="a case with a larger tensor is cut (CPU)")
     parser.add_argument("--memory", type=int, default=6 << 30, help="bytes that the files' processes may have (CPU)")
     parser.add_argument("--max-operations", type=float, default=1e11, help="a case with a larger call is cut (CPU)")
+    parser.add_argument("--case-seconds", type=float, default=600, help="a case that takes longer is cut; 0: none is")
     parser.add_argument("--minutes", type=float, default=0, help="for all files, a like share each; 0: no limit")
     parser.add_argument("--go-on", type=pathlib.Path, metavar="LEDGER",
                         help="an earlier run's ledger: only the cases that it had no time for")
@@ -44,6 +45,7 @@ def _run(file: str, options: argparse.Namespace, folder: pathlib.Path) -> list[l
                f"--weft-device={options.device}", f"--weft-cases={options.cases}", f"--weft-seed={options.seed}",
                f"--weft-max-bytes={options.max_bytes}", f"--weft-memory={options.memory}",
                f"--weft-max-operations={options.max_operations}", f"--weft-seconds={options.seconds}",
+               f"--weft-case-seconds={options.case_seconds}",
                f"--weft-results={results}", f"tests/{file}"]
     if options.go_on is not None:
         command.append(f"--weft-go-on={options.go_on.resolve()}")

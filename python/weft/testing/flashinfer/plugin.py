@@ -6,6 +6,7 @@ import json
 import pathlib
 import random
 import resource
+import signal
 import time
 from typing import Any, Generator
 
@@ -24,6 +25,7 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption("--weft-seed", type=int, default=1)
     group.addoption("--weft-seconds", type=float, default=0, help="no case begins after so many; 0: all do")
     group.addoption("--weft-go-on", default="", help="a ledger: only cases that it had no time for")
+    group.addoption("--weft-case-seconds", type=float, default=0, help="a case that takes longer is cut; 0: none is")
     group.addoption("--weft-max-bytes", type=int, default=1 << 29)
     group.addoption("--weft-memory", type=int, default=6 << 30)
     group.addoption("--weft-max-operations", type=float, default=1e11)
@@ -88,6 +90,23 @@ def pytest_runtest_setup(item: Any) -> None:
         pytest.skip(f"different: {why}")
     if time.monotonic() > _state["end"]:
         pytest.skip("no time: --minutes are over")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: Any) -> Generator[None, Any, Any]:
+    """Ends a case that takes too long, once a call of it returns: some draw thousands of times from large tensors."""
+    seconds = item.config.getoption("--weft-case-seconds")
+
+    def end(*_: Any) -> None:
+        pytest.skip(f"cut: it takes longer than --case-seconds, {seconds:g}")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.hookimpl(wrapper=True)
