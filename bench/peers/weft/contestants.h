@@ -10,6 +10,7 @@ namespace contest {
 using nlohmann::json;
 
 Reading weft_attention(const json& row);
+Reading weft_plan(const json& row);
 Reading weft_linear(const json& row);
 Reading weft_spmm(const json& row);
 Reading weft_blocks(const json& row);
