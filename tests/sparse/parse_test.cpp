@@ -42,6 +42,18 @@ struct BadText {
   const char* says;
 };
 
+// What a primitive makes of init is named as its iteration in errors, also when the text is read again.
+TEST(Parse, ReadsWhoseInitAnIterationIs) {
+  const std::string text = compile(parse(kSpmmProgram), "decompose_format(csrmm, A, ell(2), csr())\n", Device::cpu(),
+                                   {.stop_after = "schedule stage I"})
+                               .text("stage1");
+  EXPECT_NE(text.find("iterate csrmm_init(I, K) \"SS\" as (i, k) of csrmm:"), text.npos) << text;
+  const Stage1 again = parse_program(text).stage1;
+  EXPECT_EQ(again.find_iteration("csrmm_init")->name_in_errors(), "csrmm");
+  EXPECT_EQ(again.find_iteration("csrmm_csr")->name_in_errors(), "csrmm_csr");
+  EXPECT_EQ(to_text(again), text);
+}
+
 TEST(Parse, RefusesWrongTextAtItsLineAndColumn) {
   const BadText cases[] = {
       {"program spmm(m, n, nnz, feat):", "progam spmm(m):", "line 1, column 1: 'program' is expected here"},

@@ -78,7 +78,7 @@ SparseBuffer parse_buffer(Cursor& line, std::string name, bool temporary) {
   return buffer;
 }
 
-// iterate NAME(I, fuse(J, K)) "SRS" as (i, j, k) where CONDITION:
+// iterate NAME(I, fuse(J, K)) "SRS" as (i, j, k) of ITERATION where CONDITION:
 void parse_iteration_head(Cursor& line, Iteration& it, Symbols symbols) {
   it.name = line.new_name("iteration");
   line.expect("(");
@@ -96,6 +96,7 @@ void parse_iteration_head(Cursor& line, Iteration& it, Symbols symbols) {
   line.expect("as");
   it.iterators = loop::parse_names(line, "iterator");
   symbols.variables.insert(it.iterators.begin(), it.iterators.end());
+  if (line.accept("of")) it.place.iteration = line.name("the iteration that errors name");
   if (line.accept("where")) {
     do {
       it.where.push_back(parse_condition(line, symbols));

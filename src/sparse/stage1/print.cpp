@@ -67,6 +67,7 @@ std::string to_text(const Stage1& program) {
               ":\n";
     const int indent = indent_at(it.around.size());
     text += head_text(it, it.name, it.num_shared_axes(), it.axes.size(), indent);
+    if (!it.place.iteration.empty()) text += " of " + it.place.iteration;
     if (!it.where.empty()) text += " where " + joined(it.where, [](const Expr& e) { return loop::to_text(e); });
     text += ":\n";
     const std::string space(static_cast<size_t>(indent) + 2, ' ');

@@ -299,6 +299,33 @@ TEST_F(SparseCard, RefusesByTheScheduleLine) {
       "line 2: sddmm: 'X_local' is in shared memory within a parallel loop", "memory of a CTA");
 }
 
+// Indices that change on the card after a run: what is read beyond range is 0, and nothing lies there.
+TEST_F(SparseCard, ReadsNothingBeyondRange) {
+  constexpr const char* kGather = R"(program gather(m, n):
+  I = dense_fixed(m)
+  J = dense_fixed(n)
+  Index = buffer(I): int32
+  X = buffer(J): fp32
+  Y = buffer(I): fp32
+  iterate gather(I) "S" as (i):
+    Y[i] = X[Index[i]]
+)";
+  const Operator op = compiled(kGather, "lower()\nbind(gather.i, threadIdx.x)\n");
+  std::vector<int32_t> index{2, 0, 1, 2};
+  Values x{1, 2, 3}, y(4);
+  const OnCard there_index(flat(index)), there_x(flat(x)), there_y(flat(y));
+  const auto run = [&] {
+    op.run({.buffers = {{"Index", there_index}, {"X", there_x}, {"Y", there_y}}}, stream_);
+    stream_.synchronize();
+    there_y.fetch();
+    return y;
+  };
+  EXPECT_EQ(run(), (Values{3, 1, 2, 3}));
+  index = {3, -1, INT32_MAX, 0};
+  there_index.send();
+  EXPECT_EQ(run(), (Values{0, 0, 0, 1}));
+}
+
 // Numbers that only the card knows: what has no place is left out, and said at the next synchronize(), once.
 TEST_F(SparseCard, SaysAtSynchronizeWhatFailed) {
   constexpr const char* kMove = R"(program move(n):
