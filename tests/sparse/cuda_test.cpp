@@ -47,10 +47,12 @@ void expect_compiles(const std::vector<ReadyCase>& cases, std::string_view archi
     add(c.name,
         compile(parse(c.ready.text), c.ready.schedule, Device::cpu(), {.set = c.ready.set, .stop_after = "generate"}));
   for (const int64_t feat : {12, 128}) {
+    const LongRowsForm all{feat, DType::fp32, true, true};
     const std::pair<const char*, ReadyProgram> programs[] = {
-        {"row groups", row_groups_program(feat, DType::fp32)},
-        {"row groups beside huge rows", row_groups_beside_huge_program(feat, DType::bf16)},
-        {"huge rows", huge_rows_program(feat, DType::fp32)}};
+        {"row groups", row_groups_program({feat}, false)},
+        {"row groups beside huge rows", row_groups_program({feat, DType::bf16}, true)},
+        {"row groups in another order", row_groups_program(all, true)},
+        {"huge rows", huge_rows_program(all)}};
     for (const auto& [name, ready] : programs)
       add(name,
           compile(parse(ready.text), ready.schedule, Device::cpu(), {.set = ready.set, .stop_after = "generate"}));
@@ -152,6 +154,25 @@ TEST(CudaText, IsMadeOfProgramsOfManyAxes) {
   }
 }
 
+// Every list of formats has a schedule for cards; of those whose parts have no row in common, rows of all are one kernel.
+TEST(CudaText, HasRowsOfEveryFormat) {
+  const struct {
+    const char* formats;
+    int kernels;  // behind the copies of values: init, and what follows each other
+  } cases[] = {{"hyb(1, 3)", 2},     {"hyb(2, 1)", 5}, {"ell(2), csr()", 3}, {"dcsr()", 2},
+               {"bsr(2), coo()", 3}, {"dia()", 2},     {"sr_bcrs(4, 2)", 2}, {"csc()", 2}};
+  for (const auto& c : cases) {
+    const std::string code =
+        compile(parse(kSpmmProgram), spmm_formats_schedule(16, parse_formats(c.formats), vector_unit(Device::cuda())),
+                Device::cpu(), {.set = {{"feat", 16}}, .stop_after = "generate"})
+            .text("cuda");
+    int kernels = 0;
+    for (size_t at = 0; (at = code.find("void weft_spmm_", at)) != code.npos; ++at)
+      kernels += code.compare(at, 26, "void weft_spmm_preprocess_") != 0;
+    EXPECT_EQ(kernels, c.kernels) << c.formats;
+  }
+}
+
 // Nests that meet in nothing are one kernel, each with CTAs of its own; in one order, whose threads lie alike.
 TEST(CudaText, HasNestsSideBySide) {
   constexpr const char* kProgram = R"(program beside(m, n, most):
@@ -190,7 +211,7 @@ TEST(CudaText, HasNestsSideBySide) {
     return found;
   };
   const std::string twice = shared("twice.i", 32), ones = shared("ones.j", 32), more = shared("more.x", 32);
-  const std::string last = "bind(last.r, blockIdx.x)\n";
+  const std::string last = shared("last.r", 32);
   // `more` reads what `ones` writes; the CTAs of `last` are as many as the kernel finds.
   const std::vector<std::string> two = kernels(twice + ones + more + last);
   ASSERT_EQ(two.size(), 3u);

@@ -3,6 +3,7 @@
 #include "sparse/backend.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/card.h"
+#include "sparse/operators/long_rows.h"
 
 namespace weft::sparse {
 namespace {
@@ -66,6 +67,25 @@ TensorView order_on(const Transposed& at, Device device) {
   return {backend_of(device, "a_transposed").array_of(data, data.order, device), DType::int32, {count}, device};
 }
 
+bool sums_long_rows(const Structure& a, const char* name, int64_t feat, Device device) {
+  return device != Device::cpu() && runs_in_groups(data_of(a, name), feat, DType::fp32);
+}
+
+// c = a^T x of elements, and of what multiplies them, or none.
+void transposed_spmm(const Transposed& at, const TensorView& values, const TensorView& weights, const TensorView& x,
+                     const TensorView& d, Stream stream) {
+  const int64_t feat = last_extent(x);
+  const Device device = device_of(x);
+  const TensorView order = order_on(at, device);
+  if (sums_long_rows(at.structure, "a_transposed", feat, device))
+    return sum_long_rows(at.structure, {.values = values, .weights = weights, .order = order, .b = x, .c = d}, stream);
+  RunArguments arguments{.structures = {{"I", at.structure}},
+                         .buffers = {{"Order", order}, {"A", values}, {"X", x}, {"D", d}}};
+  if (weights) arguments.buffers["G"] = weights;
+  kept_operator(transposed_spmm_program(feat, static_cast<bool>(weights), vector_unit(device)), device)
+      .run(arguments, stream);
+}
+
 }  // namespace
 
 ReadyProgram transposed_spmm_program(int64_t feat, bool weighted, const VectorUnit& unit) {
@@ -107,11 +127,7 @@ void spmm_backward(const Structure& a, const Transposed& a_transposed, const Ten
   if (gradients.values)
     kept_operator(edge_dots_program(feat, vector_unit(device)), device)
         .run({.structures = {{"J", a}}, .buffers = {{"X", d_c}, {"Y", b}, {"O", gradients.values}}}, stream);
-  if (gradients.b)
-    kept_operator(transposed_spmm_program(feat, false, vector_unit(device)), device)
-        .run({.structures = {{"I", a_transposed.structure}},
-              .buffers = {{"Order", order_on(a_transposed, device)}, {"A", values}, {"X", d_c}, {"D", gradients.b}}},
-             stream);
+  if (gradients.b) transposed_spmm(a_transposed, values, {}, d_c, gradients.b, stream);
 }
 
 void sddmm_backward(const Structure& a, const Transposed& a_transposed, const TensorView& values, const TensorView& x,
@@ -127,19 +143,13 @@ void sddmm_backward(const Structure& a, const Transposed& a_transposed, const Te
   const int64_t feat = last_extent(x);
   const Device device = device_of(x);
   if (gradients.values) sddmm(a, d_out, x, y, gradients.values, {}, stream);
-  if (gradients.x)
+  if (gradients.x && sums_long_rows(a, "a", feat, device))
+    sum_long_rows(a, {.values = values, .weights = d_out, .b = y, .c = gradients.x}, stream);
+  else if (gradients.x)
     kept_operator(weighted_spmm_program(feat, vector_unit(device)), device)
         .run({.structures = {{"J", a}}, .buffers = {{"A", values}, {"G", d_out}, {"Y", y}, {"D", gradients.x}}},
              stream);
-  if (gradients.y)
-    kept_operator(transposed_spmm_program(feat, true, vector_unit(device)), device)
-        .run({.structures = {{"I", a_transposed.structure}},
-              .buffers = {{"Order", order_on(a_transposed, device)},
-                          {"A", values},
-                          {"G", d_out},
-                          {"X", x},
-                          {"D", gradients.y}}},
-             stream);
+  if (gradients.y) transposed_spmm(a_transposed, values, d_out, x, gradients.y, stream);
 }
 
 }  // namespace weft::sparse

@@ -11,6 +11,8 @@
 namespace weft::sparse {
 namespace {
 
+// In both, A holds the elements, and G, or none, what they are multiplied by, at PLACE; At, or none, says where they
+// hold what the structure stores.
 constexpr const char* kGroupsProgram = R"(program spmm_row_groups(m, n, nnz, groups, pieces, places, feat):
   W = dense_fixed(groups)
   R = dense_variable(W, GROUP, m, indptr=r_indptr)
@@ -21,14 +23,17 @@ constexpr const char* kGroupsProgram = R"(program spmm_row_groups(m, n, nnz, gro
   K = dense_fixed(feat)
   First = buffer(W, R): int32
   Computed = buffer(W, P): int32
-  A = buffer(W, P, L): DTYPE
+  E = dense_fixed(nnz)
+  At = buffer(W, P, L): int32
+  A = buffer(STORED): DTYPE
+  G = buffer(STORED): DTYPE
   B = buffer(J_, K): DTYPE
   C = buffer(W, R, K): DTYPE
   Part = temporary(W, P, K): fp32
   iterate partial(W, P, L, K) "SSRS" as (w, p, l, k) where Computed[w, p] == 1:
     init:
       Part[w, p, k] = 0.0
-    Part[w, p, k] = Part[w, p, k] + A[w, p, l] * B[l, k]
+    Part[w, p, k] = Part[w, p, k] + A[PLACE] * G[PLACE] * B[l, k]
   iterate total(W, R, T, K) "SSRS" as (w, r, t, k):
     init:
       C[w, r, k] = 0.0
@@ -45,14 +50,16 @@ constexpr const char* kHugeProgram = R"(program spmm_huge_rows(m, n, nnz, num_hu
   K = dense_fixed(feat)
   E = dense_fixed(nnz)
   Order = buffer(O, R, S, L): int32
-  Elements = buffer(E): DTYPE
+  At = buffer(E): int32
+  A = buffer(E): DTYPE
+  G = buffer(E): DTYPE
   B = buffer(J_, K): DTYPE
   C = buffer(I, K): DTYPE
   Part = temporary(O, R, S, K): fp32
   iterate partial(O, R, S, L, K) "SSSRS" as (o, r, s, l, k):
     init:
       Part[o, r, s, k] = 0.0
-    Part[o, r, s, k] = Part[o, r, s, k] + Elements[Order[o, r, s, l]] * B[l, k]
+    Part[o, r, s, k] = Part[o, r, s, k] + A[PLACE] * G[PLACE] * B[l, k]
   iterate total(O, R, S, K) "RSRS" as (o, r, s, k):
     C[r, k] = C[r, k] + Part[o, r, s, k]
 )";
@@ -91,14 +98,19 @@ void find_huge_rows(const Level& level, int64_t longest, RowGroups& found) {
 // Pieces that a CTA computes side by side.
 int64_t group_of(int64_t feat, DType dtype) { return card_lanes(feat, dtype).rows_of_cta; }
 
+enum class Part : uint8_t { groups, groups_beside_huge, huge };
+
 // Compiled by the first who asks.
-const Operator& operator_of(ReadyProgram (*program)(int64_t feat, DType dtype), int64_t feat, DType dtype,
-                            Device device) {
-  using Key = std::tuple<ReadyProgram (*)(int64_t, DType), int64_t, DType, int>;
+const Operator& operator_of(Part part, const LongRowsForm& form, Device device) {
+  using Key = std::tuple<Part, LongRowsForm, int>;
   static auto& operators = *new OnceMap<Key, Operator>;  // outlives every static that runs one
-  const size_t hash = static_cast<size_t>(feat) * 31 + static_cast<size_t>(dtype) + reinterpret_cast<size_t>(program);
-  return operators.get(hash, Key{program, feat, dtype, device.index},
-                       [&] { return kept_operator(program(feat, dtype), device); });
+  const size_t hash = static_cast<size_t>(form.feat) * 64 + static_cast<size_t>(part) * 16 +
+                      static_cast<size_t>(form.dtype) + (form.is_weighted ? 4096 : 0) + (form.is_ordered ? 8192 : 0);
+  return operators.get(hash, Key{part, form, device.index}, [&] {
+    return kept_operator(
+        part == Part::huge ? huge_rows_program(form) : row_groups_program(form, part == Part::groups_beside_huge),
+        device);
+  });
 }
 
 const RowGroups& groups_of(const Structure::Data& structure, int64_t group) {
@@ -114,9 +126,11 @@ const RowGroups& groups_of(const Structure::Data& structure, int64_t group) {
 bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype) {
   constexpr int64_t kMostShared = 48 << 10;  // that every launch may ask for
   if (feat == 0 || group_of(feat, dtype) * feat * static_cast<int64_t>(sizeof(float)) > kMostShared) return false;
+  const std::vector<Level>& levels = structure.levels;
+  if (levels.size() != 2 || !levels[1].is_sparse || !levels[1].is_variable) return false;
   const std::lock_guard lock(structure.choices.mutex);
   if (structure.long_rows == nullptr) {
-    const std::vector<int32_t>& indptr = structure.levels[1].indptr;
+    const std::vector<int32_t>& indptr = levels[1].indptr;
     structure.long_rows = std::make_shared<LongRows>();
     for (size_t i = 0; i + 1 < indptr.size(); ++i)
       structure.long_rows->any |= indptr[i + 1] - indptr[i] > 2 * kPieceOfRow;
@@ -158,52 +172,82 @@ RowGroups row_groups(const Structure::Data& structure, int64_t group) {
   return found;
 }
 
-ReadyProgram row_groups_program(int64_t feat, DType dtype) {
-  ReadyProgram ready = row_groups_beside_huge_program(feat, dtype);
-  ready.text = replaced(ready.text, " where Computed[w, p] == 1", "");
-  ready.text = replaced(ready.text, "  Computed = buffer(W, P): int32\n", "");
-  return ready;
+namespace {
+
+void remove_line(std::string& text, const std::string& line) { text = replaced(text, line + "\n", ""); }
+
+std::string with_form(std::string text, const LongRowsForm& form) {
+  if (!form.is_weighted) {
+    text = replaced(text, " * G[PLACE]", "");
+    remove_line(text, "  G = buffer(STORED): DTYPE");
+    remove_line(text, "  G = buffer(E): DTYPE");
+  }
+  return with_dtype(text, form.dtype);
 }
 
-ReadyProgram row_groups_beside_huge_program(int64_t feat, DType dtype) {
-  const std::string group = fmt::format("{}", group_of(feat, dtype));
-  const auto rows = [&](const char* iteration, const char* row, const char* reduction) {
-    return card_rows({.iteration = iteration, .row = row, .reductions = {reduction}, .feat = feat, .dtype = dtype});
-  };
-  return {replaced(with_dtype(kGroupsProgram, dtype), "GROUP", group),
-          "lower()\ncompute_at(partial, total.w)\n" + rows("partial", "p", "l") + rows("total", "r", "t") +
-              "bind(total.w, blockIdx.x)\nset_scope(Part, shared)\n",
-          {{"feat", feat}}};
+std::string rows_of(const LongRowsForm& form, const char* iteration, const char* cta, const char* row,
+                    const char* reduction) {
+  return card_rows({.iteration = iteration,
+                    .cta = cta,
+                    .row = row,
+                    .reductions = {reduction},
+                    .feat = form.feat,
+                    .dtype = form.dtype});
 }
 
-ReadyProgram huge_rows_program(int64_t feat, DType dtype) {
-  const auto rows = [&](const char* iteration, const char* cta, const char* reduction) {
-    return card_rows({.iteration = iteration, .cta = cta, .reductions = {reduction}, .feat = feat, .dtype = dtype});
-  };
-  return {with_dtype(kHugeProgram, dtype),
-          "sparse_fuse(partial, O, R, S)\nlower()\n" + rows("partial", "o_r_s", "l") + rows("total", "r", "s"),
-          {{"feat", feat}}};
+}  // namespace
+
+ReadyProgram row_groups_program(const LongRowsForm& form, bool beside_huge_rows) {
+  std::string text = replaced(kGroupsProgram, "GROUP", fmt::format("{}", group_of(form.feat, form.dtype)));
+  if (!beside_huge_rows) {
+    text = replaced(text, " where Computed[w, p] == 1", "");
+    remove_line(text, "  Computed = buffer(W, P): int32");
+  }
+  if (!form.is_ordered) {
+    remove_line(text, "  E = dense_fixed(nnz)");
+    remove_line(text, "  At = buffer(W, P, L): int32");
+  }
+  text = with_form(text, form);
+  text = replaced(text, "STORED", form.is_ordered ? "E" : "W, P, L");
+  return {replaced(text, "PLACE", form.is_ordered ? "At[w, p, l]" : "w, p, l"),
+          "lower()\ncompute_at(partial, total.w)\n" + rows_of(form, "partial", "", "p", "l") +
+              rows_of(form, "total", "", "r", "t") + "bind(total.w, blockIdx.x)\nset_scope(Part, shared)\n",
+          {{"feat", form.feat}}};
 }
 
-void spmm_with_long_rows(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
-                         Stream stream) {
-  const Device device = device_of(b);
-  const int64_t feat = last_extent(b);
-  const DType dtype = common_dtype({{"values", &values}, {"b", &b}, {"c", &c}});
-  const RowGroups& groups = groups_of(data_of(a, "a"), group_of(feat, dtype));
+ReadyProgram huge_rows_program(const LongRowsForm& form) {
+  std::string text = kHugeProgram;
+  if (!form.is_ordered) remove_line(text, "  At = buffer(E): int32");
+  const char* const place = "Order[o, r, s, l]";
+  return {replaced(with_form(text, form), "PLACE", form.is_ordered ? fmt::format("At[{}]", place) : place),
+          "sparse_fuse(partial, O, R, S)\nlower()\n" + rows_of(form, "partial", "o_r_s", "", "l") +
+              rows_of(form, "total", "r", "", "s"),
+          {{"feat", form.feat}}};
+}
+
+void sum_long_rows(const Structure& a, const RowSums& sums, Stream stream) {
+  const Device device = device_of(sums.b);
+  const LongRowsForm form{.feat = last_extent(sums.b),
+                          .dtype = sums.b.dtype(),
+                          .is_weighted = static_cast<bool>(sums.weights),
+                          .is_ordered = static_cast<bool>(sums.order)};
+  const RowGroups& groups = groups_of(data_of(a, "a"), group_of(form.feat, form.dtype));
   const auto placed = [&](const std::vector<int32_t>& array) {
     const int32_t* const data = backend_of(device, "spmm").array_of(data_of(a, "a"), array, device);
     return TensorView(data, DType::int32, {static_cast<int64_t>(array.size())}, device);
   };
-  RunArguments arguments{.structures = {{"L", groups.pieces}, {"T", groups.rows}},
-                         .buffers = {{"First", placed(groups.first)}, {"A", values}, {"B", b}, {"C", c}}};
-  if (!groups.huge) return operator_of(row_groups_program, feat, dtype, device).run(arguments, stream);
-  arguments.buffers["Computed"] = placed(groups.computed);
-  operator_of(row_groups_beside_huge_program, feat, dtype, device).run(arguments, stream);
-  operator_of(huge_rows_program, feat, dtype, device)
-      .run({.structures = {{"L", groups.huge}},
-            .buffers = {{"Order", placed(groups.order)}, {"Elements", values}, {"B", b}, {"C", c}}},
-           stream);
+  RunArguments arguments{.buffers = {{"A", sums.values}, {"B", sums.b}, {"C", sums.c}}};
+  if (form.is_weighted) arguments.buffers["G"] = sums.weights;
+  if (form.is_ordered) arguments.buffers["At"] = sums.order;
+  RunArguments of_groups = arguments;
+  of_groups.structures = {{"L", groups.pieces}, {"T", groups.rows}};
+  of_groups.buffers["First"] = placed(groups.first);
+  if (!groups.huge) return operator_of(Part::groups, form, device).run(of_groups, stream);
+  of_groups.buffers["Computed"] = placed(groups.computed);
+  operator_of(Part::groups_beside_huge, form, device).run(of_groups, stream);
+  arguments.structures = {{"L", groups.huge}};
+  arguments.buffers["Order"] = placed(groups.order);
+  operator_of(Part::huge, form, device).run(arguments, stream);
 }
 
 }  // namespace weft::sparse

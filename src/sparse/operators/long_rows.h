@@ -2,7 +2,7 @@
 // that its threads compute side by side; each row's pieces are added up in their order, through shared memory. Rows
 // that are too long for a CTA come from a second operator, in pieces of all CTAs.
 //
-//   if (runs_in_groups(data_of(a, "a"), feat, dtype)) spmm_with_long_rows(a, values, b, c, stream);
+//   if (runs_in_groups(data_of(a, "a"), feat, dtype)) sum_long_rows(a, {.values = values, .b = b, .c = c}, stream);
 #pragma once
 
 #include <cstdint>
@@ -37,15 +37,25 @@ struct LongRows {
   std::mutex mutex = {};
   std::map<int64_t, std::unique_ptr<const RowGroups>> groups = {};
 };
-// Whether some row of a matrix in CSR is longer than two pieces, and a CTA has memory for the sums of its pieces.
+// Whether it is of a matrix in CSR some row of which is longer than two pieces, and a CTA has memory for the sums of its pieces.
 bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype);
 
-// Programs of rows in groups, the same of a matrix with huge rows, which it leaves 0, and of these, which are added to
-// what stands there.
-ReadyProgram row_groups_program(int64_t feat, DType dtype);
-ReadyProgram row_groups_beside_huge_program(int64_t feat, DType dtype);
-ReadyProgram huge_rows_program(int64_t feat, DType dtype);
-void spmm_with_long_rows(const Structure& a, const TensorView& values, const TensorView& b, const TensorView& c,
-                         Stream stream);
+struct LongRowsForm {
+  int64_t feat = 0;
+  DType dtype = DType::fp32;
+  bool is_weighted = false;  // elements are multiplied by others
+  bool is_ordered = false;   // elements stand in another order than the structure's
+  friend bool operator==(const LongRowsForm&, const LongRowsForm&) = default;
+};
+// Programs of rows in groups, which leave huge ones 0, and of these, which are added to what stands there.
+ReadyProgram row_groups_program(const LongRowsForm& form, bool beside_huge_rows);
+ReadyProgram huge_rows_program(const LongRowsForm& form);
+
+// c = a b, element e of a being values[order[e]] * weights[order[e]]; without an order they are in that of a, without
+// weights these are ones. All of one type, on a card.
+struct RowSums {
+  TensorView values = {}, weights = {}, order = {}, b = {}, c = {};
+};
+void sum_long_rows(const Structure& a, const RowSums& sums, Stream stream);
 
 }  // namespace weft::sparse

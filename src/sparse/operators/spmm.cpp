@@ -190,7 +190,8 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
                                   ? choice_of(data_of(a, "a"), call)
                                   : FormatChoice{formats_for(options.format, a), default_prefetch(feat)};
   const bool may_be_cut = device != Device::cpu() && options.format == "auto";
-  if (may_be_cut && runs_in_groups(data_of(a, "a"), feat, dtype)) return spmm_with_long_rows(a, values, b, c, stream);
+  if (may_be_cut && runs_in_groups(data_of(a, "a"), feat, dtype))
+    return sum_long_rows(a, {.values = values, .b = b, .c = c}, stream);
   gather_operator(call.op, choice, feat, dtype, device)
       .run({.structures = {{"J", a}},
             .buffers = {{"A", values}, {"B", b}, {"C", c}},

@@ -159,6 +159,43 @@ void expect_long_rows_as_on_the_cpu(DType dtype, int64_t feat) {
   EXPECT_EQ(values_of(got), first) << "the same bits twice";
 }
 
+void expect_long_gradients_as_on_the_cpu(int64_t feat) {
+  constexpr int64_t kRows = 5, kCols = 210;
+  std::vector<int32_t> indptr{0}, indices;
+  for (const int64_t length : {0, 65, 3, 200, 33}) {
+    for (int64_t j = 0; j < length; ++j) indices.push_back(static_cast<int32_t>(j * kCols / length));
+    indptr.push_back(static_cast<int32_t>(indices.size()));
+  }
+  const Structure a = csr(kRows, kCols, indptr, indices);
+  const Transposed turned = transposed(a), back = transposed(turned.structure);  // with long columns; with long rows
+  const auto nnz = a.nnz();
+  Values values = random_values(indices.size(), 1), weights = random_values(indices.size(), 2);
+  Values x = random_values(static_cast<size_t>(kRows * feat), 3),
+         y = random_values(static_cast<size_t>(kCols * feat), 4);
+  Values out(x.size());
+  const TensorView v = view(values, {nnz}), w = view(weights, {nnz}), rows = view(x, {kRows, feat});
+  const TensorView cols = view(y, {kCols, feat}), d = view(out, {kRows, feat});
+  const OnCard there_v(v), there_w(w), there_rows(rows), there_cols(cols), there(d);
+  using View = const TensorView&;
+  const auto expect = [&](const char* what, const auto& call) {
+    call(v, w, rows, cols, d, Stream());
+    const std::vector<double> want = doubles(out);
+    std::fill(out.begin(), out.end(), NAN);
+    there.send();
+    call(there_v, there_w, there_rows, there_cols, there, Stream::cuda(nullptr));
+    there.fetch();
+    expect_close(doubles(out), want, 2e-5, what);
+  };
+  expect("d_b of spmm", [&](View e, View, View r, View c, View o, Stream s) {
+    spmm_backward(turned.structure, back, e, r, c, {.b = o}, s);
+  });
+  expect("d_x of sddmm",
+         [&](View e, View f, View r, View c, View o, Stream s) { sddmm_backward(a, turned, e, r, c, f, {.x = o}, s); });
+  expect("d_y of sddmm", [&](View e, View f, View r, View c, View o, Stream s) {
+    sddmm_backward(turned.structure, back, e, c, r, f, {.y = o}, s);
+  });
+}
+
 void expect_as_interpreted(const ReadyCase& c) {
   const Operator op = compile(parse(c.ready.text), c.ready.schedule, Device::cuda(), {.set = c.ready.set});
   RunArguments host = arguments_of(op, c.axis, c.structure(few_places()), 19);

@@ -53,6 +53,8 @@ RunArguments arguments_of(const Operator& op, const std::string& axis, const Str
 void expect_calls_as_on_the_cpu(const std::vector<int64_t>& features, const std::vector<std::string>& formats);
 // SpMM of a matrix with rows that are cut into pieces, one of them, where rows have 1024 features, too long for a CTA.
 void expect_long_rows_as_on_the_cpu(DType dtype, int64_t feat);
+// Gradients that are sums of such rows, or columns.
+void expect_long_gradients_as_on_the_cpu(int64_t feat);
 // The case's program on the card computes what the interpreter computes of it without its schedule.
 void expect_as_interpreted(const ReadyCase& c);
 

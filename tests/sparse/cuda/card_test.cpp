@@ -28,6 +28,7 @@ TEST(SparseCallsOnCard, AreAsOnTheCpu) {
 TEST(SparseCallsOnCard, AddUpLongRowsInPieces) {
   for (const DType dtype : {DType::fp32, DType::bf16})
     for (const int64_t feat : {1, 8, 32, 128, 1024}) expect_long_rows_as_on_the_cpu(dtype, feat);
+  for (const int64_t feat : {8, 32, 1024}) expect_long_gradients_as_on_the_cpu(feat);
 }
 
 }  // namespace

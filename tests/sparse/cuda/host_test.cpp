@@ -106,8 +106,11 @@ TEST_F(SparseCard, AddsUpLongRowsInPieces) {
   EXPECT_EQ(launched, std::vector<std::string>(2, "weft_spmm_row_groups_0"));
   launched.clear();
   expect_long_rows_as_on_the_cpu(DType::bf16, 1024);
-  testing::watch_launch = nullptr;
   EXPECT_EQ(launched.size(), 6);
+  launched.clear();
+  expect_long_gradients_as_on_the_cpu(8);
+  testing::watch_launch = nullptr;
+  EXPECT_EQ(launched, std::vector<std::string>(3, "weft_spmm_row_groups_0"));
 }
 
 TEST_F(SparseCard, LaunchesAsManyThreadsAsLoopsHaveIterations) {
@@ -215,6 +218,7 @@ TEST_F(SparseCard, RunsInGraphsWithSeveralStructures) {
     op.run(other.card.arguments, stream);
   }
   for (const Spmm* spmm : {&first, &second}) spmm->card.tensor("C").send();
+  const cuda::Graph captured_again = cuda::capture(card, own.get(), [&] { op.run(first.card.arguments, stream); });
   cuda::launch(graph, own.get());
   first.expect("the first structure");
   second.expect("the second structure");
@@ -324,6 +328,12 @@ TEST_F(SparseCard, ReadsNothingBeyondRange) {
   index = {3, -1, INT32_MAX, 0};
   there_index.send();
   EXPECT_EQ(run(), (Values{0, 0, 0, 1}));
+  // A run like the last one, over other tensors.
+  Values others{5, 6, 7}, out(4);
+  const OnCard there_others(flat(others)), there_out(flat(out));
+  op.run({.buffers = {{"Index", there_index}, {"X", there_others}, {"Y", there_out}}}, stream_);
+  there_out.fetch();
+  EXPECT_EQ(out, (Values{0, 0, 0, 5}));
 }
 
 // Numbers that only the card knows: what has no place is left out, and said at the next synchronize(), once.
