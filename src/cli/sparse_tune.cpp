@@ -11,7 +11,7 @@
 #include "cli/packed_file.h"
 #include "cli/sparse_elements.h"
 #include "cli/sparse_matrix.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "sparse/stage1/parse.h"
 #include "weft/sparse_files.h"
 

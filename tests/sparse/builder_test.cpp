@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "sparse/stage1/parse.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "sparse/interpret.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"

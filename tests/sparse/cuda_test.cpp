@@ -10,7 +10,10 @@
 
 #include "jit/build.h"
 #include "jit/nvrtc/toolchain.h"
+#include "sparse/operators/gather_schedules.h"
 #include "sparse/operators/long_rows.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/vector_unit.h"
 #include "tests/sparse/extent_cases.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"

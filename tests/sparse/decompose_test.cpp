@@ -5,7 +5,8 @@
 #include <cmath>
 #include <functional>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/ready.h"
 #include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"

@@ -4,6 +4,8 @@
 
 #include "sparse/formats/definition.h"
 #include "sparse/operator.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/ready.h"
 #include "sparse/stage1/parse.h"
 #include "tests/sparse/grid.h"
 #include "tests/sparse/ready_programs.h"

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/programs.h"
+#include "sparse/operators/vector_unit.h"
+
 namespace weft::sparse::test {
 namespace {
 

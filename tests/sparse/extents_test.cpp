@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "tests/sparse/extent_cases.h"
 #include "tests/sparse/support.h"
 #include "tests/support/sanitizers.h"

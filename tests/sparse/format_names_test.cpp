@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sparse/formats/format.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/fp16.h"
 #include "sparse/operator.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "sparse/stage1/parse.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "sparse/operator.h"
+#include "sparse/operators/gather_schedules.h"
 #include "sparse/stage1/parse.h"
 #include "tests/sparse/ready_programs.h"
 #include "weft/error.h"

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/ready.h"
 #include "tests/sparse/ready_programs.h"
 #include "weft/error.h"
 

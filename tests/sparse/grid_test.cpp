@@ -12,7 +12,7 @@
 #include <optional>
 #include <set>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/ready.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/support/sanitizers.h"
 

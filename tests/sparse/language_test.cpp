@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 #include "weft/error.h"

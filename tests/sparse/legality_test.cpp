@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/ready.h"
 #include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "weft/sparse.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "sparse/operators/kept.h"
 #include "sparse/stage2/primitives.h"
 #include "tests/sparse/sound_schedules.h"
 #include "tests/sparse/support.h"

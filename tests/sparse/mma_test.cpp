@@ -3,7 +3,7 @@
 
 #include "loop/threads/fragments.h"
 #include "sparse/interpret.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/ready.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 

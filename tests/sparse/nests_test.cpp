@@ -5,7 +5,8 @@
 #include <cmath>
 
 #include "sparse/operator.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/ready.h"
 #include "sparse/stage1/parse.h"
 #include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"

@@ -11,7 +11,8 @@
 #include <set>
 
 #include "sparse/operator.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/programs.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/support/sanitizers.h"
 #include "weft/error.h"

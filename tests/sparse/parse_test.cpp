@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "sparse/stage1/program.h"
 #include "tests/sparse/refusals.h"
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "tests/sparse/refusals.h"
 #include "weft/sparse.h"
 

@@ -3,6 +3,10 @@
 #include <bit>
 
 #include "base/fp16.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/programs.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/vector_unit.h"
 #include "tests/sparse/programs.h"
 
 namespace weft::sparse::test {

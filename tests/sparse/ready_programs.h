@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/vector_unit.h"
 #include "tests/sparse/support.h"
 
 namespace weft::sparse::test {

@@ -1,4 +1,6 @@
 // Ready operators against dense arithmetic in double, on every shape of matrix, in fp32 and bf16.
+#include "sparse/operators/ready.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +14,9 @@
 #include "device/cpu/cpuid.h"
 #include "jit/host/module.h"
 #include "sparse/machine.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/programs.h"
+#include "sparse/operators/vector_unit.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"

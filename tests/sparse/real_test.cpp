@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "sparse/formats/structure.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "tests/sparse/grid.h"
 #include "tests/sparse/support.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "tests/sparse/support.h"
 
 namespace weft::sparse::test {

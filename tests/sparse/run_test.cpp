@@ -7,7 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/ready.h"
 #include "tests/sparse/support.h"
 #include "weft/error.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 #include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "weft/sparse.h"

@@ -7,6 +7,7 @@
 #include <optional>
 #include <random>
 
+#include "sparse/operators/ready.h"
 #include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"

@@ -8,7 +8,9 @@
 #include <set>
 #include <string>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/searched.h"
+#include "sparse/operators/vector_unit.h"
 #include "sparse/stage1/parse.h"
 #include "sparse/tune/chosen.h"
 #include "sparse/tune/results.h"

@@ -8,7 +8,8 @@
 
 #include "base/check.h"
 #include "bench/sparse/candidates.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/register_tiles.h"
+#include "sparse/operators/vector_unit.h"
 
 namespace weft::bench {
 namespace {

@@ -9,7 +9,9 @@
 #include "bench/sparse/cases.h"
 #include "bench/sparse/probe.h"
 #include "bench/sparse/rows.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/programs.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/vector_unit.h"
 
 namespace weft::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
 
 namespace weft::bench {
 

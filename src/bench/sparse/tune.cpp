@@ -14,7 +14,9 @@
 #include "bench/sparse/rows.h"
 #include "bench/timing.h"
 #include "sparse/formats/structure.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/vector_unit.h"
 
 namespace weft::bench {
 namespace {

@@ -2,6 +2,11 @@
 #include "base/check.h"
 #include "sparse/machine.h"
 #include "sparse/operators/card.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/programs.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/register_tiles.h"
+#include "sparse/operators/vector_unit.h"
 #include "sparse/tune/chosen.h"
 
 namespace weft::sparse {

@@ -4,6 +4,11 @@
 #include "sparse/formats/structure.h"
 #include "sparse/machine.h"
 #include "sparse/operators/card.h"
+#include "sparse/operators/programs.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/register_tiles.h"
+#include "sparse/operators/searched.h"
+#include "sparse/operators/vector_unit.h"
 #include "sparse/tune/search.h"
 
 namespace weft::sparse {

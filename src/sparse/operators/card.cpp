@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "loop/threads/fragments.h"
+#include "sparse/operators/vector_unit.h"
 
 namespace weft::sparse {
 namespace {

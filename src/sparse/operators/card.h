@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/vector_unit.h"
+#include "weft/tensor.h"
 
 namespace weft::sparse {
 

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "base/check.h"
-#include "sparse/operators/kept.h"
 
 namespace weft::sparse {
 namespace {

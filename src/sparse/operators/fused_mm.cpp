@@ -1,6 +1,11 @@
 // FusedMM (Rahman, Sujon, Azad, 2021): a score for every edge and what it weighs, no score ever stored.
 #include "base/check.h"
 #include "sparse/operators/card.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/programs.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/register_tiles.h"
+#include "sparse/operators/vector_unit.h"
 
 namespace weft::sparse {
 namespace {

@@ -3,7 +3,12 @@
 #include "sparse/backend.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/card.h"
+#include "sparse/operators/gather_schedules.h"
 #include "sparse/operators/long_rows.h"
+#include "sparse/operators/programs.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/register_tiles.h"
+#include "sparse/operators/vector_unit.h"
 
 namespace weft::sparse {
 namespace {

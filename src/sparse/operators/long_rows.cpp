@@ -7,6 +7,7 @@
 #include "sparse/backend.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/card.h"
+#include "sparse/operators/ready.h"
 
 namespace weft::sparse {
 namespace {

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "sparse/operators/kept.h"
+#include "sparse/operators/ready.h"
 
 namespace weft::sparse {
 

@@ -6,6 +6,11 @@
 #include "base/check.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/card.h"
+#include "sparse/operators/programs.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/register_tiles.h"
+#include "sparse/operators/searched.h"
+#include "sparse/operators/vector_unit.h"
 #include "sparse/tune/search.h"
 
 namespace weft::sparse {

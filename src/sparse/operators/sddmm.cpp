@@ -5,7 +5,9 @@
 #include "base/format_tensor.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/format_loops.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/vector_unit.h"
 #include "sparse/tune/chosen.h"
 
 namespace weft::sparse {

@@ -3,7 +3,10 @@
 #include "sparse/formats/rule.h"
 #include "sparse/operators/card.h"
 #include "sparse/operators/format_loops.h"
+#include "sparse/operators/gather_schedules.h"
 #include "sparse/operators/long_rows.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/vector_unit.h"
 #include "sparse/tune/chosen.h"
 
 namespace weft::sparse {
@@ -21,31 +24,6 @@ const char* const kSpmmProgram = R"(program spmm(m, n, nnz, feat):
       C[i, k] = 0.0
     C[i, k] = C[i, k] + A[i, j] * B[j, k]
 )";
-
-VectorUnit vector_unit(Isa isa) {
-  switch (isa) {
-    case Isa::avx512:
-    case Isa::avx512_bf16: return {.lanes = 16, .registers = 32};
-    case Isa::avx2: return {.lanes = 8, .registers = 16};
-    default: return {.lanes = 4, .registers = 16};
-  }
-}
-
-VectorUnit vector_unit(Device device) {
-  if (device == Device::cpu()) return vector_unit(current_isa());
-  return {.lanes = 4, .registers = 16, .is_of_card = true};
-}
-
-RowTiles row_tiles(int64_t feat, const VectorUnit& unit, int64_t rows) {
-  if (feat == 0) return {};
-  RowTiles tiles{.lanes = unit.lanes};
-  while (tiles.lanes > 4 && feat % tiles.lanes != 0 && tiles.lanes * 4 > unit.lanes) tiles.lanes /= 2;
-  if (feat % tiles.lanes != 0) return {};
-  // Half of the registers for sums; the others for what is multiplied.
-  for (int64_t d = 1; d <= std::max<int64_t>(1, unit.registers / 2 / rows); ++d)
-    if (feat / tiles.lanes % d == 0) tiles.vectors = d;
-  return tiles;
-}
 
 // 8 KiB of rows on their way hide the memory behind all caches, and stay in the first one until their turn.
 int64_t default_prefetch(int64_t feat) { return std::clamp<int64_t>(2048 / std::max<int64_t>(feat, 1), 4, 64); }

@@ -8,7 +8,8 @@
 
 #include "base/check.h"
 #include "sparse/machine.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/vector_unit.h"
 
 namespace weft::sparse {
 namespace {

@@ -6,6 +6,9 @@
 #include "base/hash.h"
 #include "base/once_map.h"
 #include "sparse/operators/card.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/ready.h"
+#include "sparse/operators/vector_unit.h"
 #include "sparse/tune/results.h"
 
 namespace weft::sparse {

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "sparse/operators/kept.h"
 #include "sparse/tune/chosen.h"
 #include "sparse/tune/results.h"
 #include "sparse/tune/search.h"

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "sparse/formats/structure.h"
 #include "sparse/machine.h"
-#include "sparse/operators/kept.h"
+#include "sparse/operators/searched.h"
 #include "sparse/tune/choice.h"
 #include "sparse/tune/results.h"
 #include "sparse/tune/search.h"

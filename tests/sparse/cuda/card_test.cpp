@@ -1,6 +1,7 @@
 // Every operator on a card, where there is one, against the interpreter.
 #include <gtest/gtest.h>
 
+#include "sparse/operators/vector_unit.h"
 #include "tests/sparse/cuda/card_run.h"
 
 namespace weft::sparse::test {

@@ -8,6 +8,8 @@
 #include "device/cuda/graph.h"
 #include "device/cuda/stream.h"
 #include "sparse/check.h"
+#include "sparse/operators/gather_schedules.h"
+#include "sparse/operators/vector_unit.h"
 #include "tests/ops/cuda/host_card.h"
 #include "tests/sparse/cuda/card_run.h"
 #include "tests/sparse/programs.h"

@@ -1,0 +1,27 @@
+// What schedules of ready operators fit themselves to: vectors and registers of a CPU, or a card.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/device.h"
+
+namespace weft::sparse {
+
+// Lanes of fp32 in a vector, and vectors in registers.
+struct VectorUnit {
+  int64_t lanes = 16, registers = 32;
+  bool is_of_card = false;  // then schedules bind rows to CTAs and features to threads (card.h)
+  bool has_mma = true;      // of a card: tensor cores that take bf16
+};
+VectorUnit vector_unit(Isa isa);
+VectorUnit vector_unit(Device device);  // of this CPU, or of a card from sm_80 on
+VectorUnit unit_of(Device device);      // of this CPU, or of this card. Throws as machine() does.
+
+// A row of `feat` features in vectors: `lanes` of each, 1 where there is no vector of them; how many of a row are kept
+// in registers at once, of `rows` rows.
+struct RowTiles {
+  int64_t lanes = 1, vectors = 1;
+};
+RowTiles row_tiles(int64_t feat, const VectorUnit& unit, int64_t rows = 1);
+
+}  // namespace weft::sparse
