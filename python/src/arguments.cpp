@@ -52,6 +52,11 @@ Int integer_of(std::string_view name, size_t index, nb::handle item) {
 
 }  // namespace
 
+void check_contiguous(std::string_view name, const TensorView& view) {
+  check(view.is_contiguous(), ErrorCode::invalid_stride,
+        "{}: is not contiguous; copy it first, with numpy.ascontiguousarray(x) or x.contiguous()", name);
+}
+
 std::unique_lock<std::mutex> locked(std::mutex& mutex) {
   std::unique_lock<std::mutex> lock(mutex, std::try_to_lock);
   if (!lock.owns_lock()) {
@@ -107,8 +112,7 @@ std::span<const Int> Arguments::integers(std::string_view name, const std::optio
         "{}: its elements are {}; required are {}: copy it first, with "
         "x.astype('{}') or x.to(torch.{})",
         name, to_string(view.dtype()), to_string(dtype), to_string(dtype), to_string(dtype));
-  check(view.is_contiguous(), ErrorCode::invalid_stride,
-        "{}: is not contiguous; copy it first, with numpy.ascontiguousarray(x) or x.contiguous()", name);
+  check_contiguous(name, view);
   return {view.as<const Int>(), static_cast<size_t>(view.size())};
 }
 
@@ -130,6 +134,7 @@ bool Arguments::are_longs(std::string_view name, const IntsLike& array) {
 
 TensorView Arguments::of_program(std::string_view name, nb::handle array, bool written) {
   arrays_.push_back(written ? to_written_array(name, array, stream_) : to_array(name, array, stream_));
+  check_contiguous(name, arrays_.back().view);
   return arrays_.back().view;
 }
 

@@ -93,6 +93,9 @@ class Arguments {
   std::vector<std::unique_lock<std::mutex>> locks_;
 };
 
+// Throws Error(invalid_stride), and says which call makes the copy.
+void check_contiguous(std::string_view name, const TensorView& view);
+
 // Waits for a mutex without the GIL, which its holder may need.
 std::unique_lock<std::mutex> locked(std::mutex& mutex);
 

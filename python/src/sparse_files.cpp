@@ -109,8 +109,7 @@ PyTensorView make_converted(const ArrayLike& array, DType dtype) {
   const TensorView given = call.read("array", array);
   check(given.device().kind != DeviceKind::cuda, ErrorCode::invalid_device,
         "array: lies on {}; the host reads it: copy it first, with x.cpu()", to_string(given.device()));
-  check(given.is_contiguous(), ErrorCode::invalid_stride,
-        "array: is not contiguous; copy it first, with numpy.ascontiguousarray(x) or x.contiguous()");
+  check_contiguous("array", given);
   return call.run([&] {
     sparse::Array copy(given.dtype(), {given.shape().begin(), given.shape().end()});
     if (!copy.bytes().empty()) std::memcpy(copy.bytes().data(), given.data(), copy.bytes().size());

@@ -1,9 +1,13 @@
 // Ready operators of weft.sparse.
+#include <fmt/ranges.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 
 #include <array>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/format_tensor.h"
@@ -33,10 +37,30 @@ nb::any output(const OptionalArray& out, const ArrayLike& like, const TensorView
                         form.device());
 }
 
-void check_rank(const char* name, const TensorView& tensor, int rank, const char* form) {
-  check(tensor.rank() == rank, ErrorCode::invalid_shape, "{}: {} has rank {}; required is {}", name, tensor,
-        tensor.rank(), form);
-}
+// The shapes of a call's arrays: an extent has one value wherever its name stands.
+class Shapes {
+ public:
+  explicit Shapes(std::map<std::string, int64_t> known) : extents_(std::move(known)) {}
+  explicit Shapes(const Structure& a)
+      : extents_({{"m", a.num_rows()}, {"n", a.num_cols()}, {"nnz", a.nnz()}, {"nnzb", a.nnz()}}) {}
+
+  // Throws Error(invalid_shape | invalid_stride) for an array that is not of these extents, or has gaps.
+  void check_array(const char* name, const TensorView& array, const std::vector<std::string>& form) {
+    const std::string required = fmt::format("[{}]", fmt::join(form, ", "));
+    check(array.rank() == static_cast<int>(form.size()), ErrorCode::invalid_shape, "{}: has shape {}; required is {}",
+          name, array, required);
+    for (size_t axis = 0; axis < form.size(); ++axis) {
+      const int64_t extent = array.shape(static_cast<int>(axis));
+      const int64_t expected = extents_.try_emplace(form[axis], extent).first->second;
+      check(extent == expected, ErrorCode::invalid_shape, "{}: has shape {}; required is {} with {} = {}", name, array,
+            required, form[axis], expected);
+    }
+    check_contiguous(name, array);
+  }
+
+ private:
+  std::map<std::string, int64_t> extents_;
+};
 
 void define_products(nb::module_& m) {
   m.def(
@@ -45,9 +69,12 @@ void define_products(nb::module_& m) {
          const std::string& format, bool values_unchanged, const OptionalStream& stream) {
         Arguments call(stream_of(stream));
         const TensorView of_a = call.read("values", values), of_b = call.read("b", b);
-        check_rank("b", of_b, 2, "[n, feat]");
+        Shapes shapes(a);
+        shapes.check_array("values", of_a, {"nnz"});
+        shapes.check_array("b", of_b, {"n", "feat"});
         const nb::any made = output(out, b, of_b, {a.num_rows(), of_b.shape(1)});
         const TensorView c = call.write("out", made);
+        shapes.check_array("out", c, {"m", "feat"});
         call.check_apart();
         call.run([&] { spmm(a, of_a, of_b, c, {format, values_unchanged}, call.stream()); });
         return made;
@@ -68,6 +95,11 @@ void define_products(nb::module_& m) {
         const TensorView of_a = call.read("values", values), rows = call.read("x", x), cols = call.read("y", y);
         const nb::any made = output(out, values, of_a, {a.nnz()});
         const TensorView to = call.write("out", made);
+        Shapes shapes(a);
+        shapes.check_array("values", of_a, {"nnz"});
+        shapes.check_array("x", rows, {"m", "feat"});
+        shapes.check_array("y", cols, {"n", "feat"});
+        shapes.check_array("out", to, {"nnz"});
         call.check_apart();
         call.run([&] { sddmm(a, of_a, rows, cols, to, {format, values_unchanged}, call.stream()); });
         return made;
@@ -84,9 +116,13 @@ void define_products(nb::module_& m) {
          const OptionalArray& out, const OptionalStream& stream) {
         Arguments call(stream_of(stream));
         const TensorView of_q = call.read("q", q), of_k = call.read("k", k), of_v = call.read("v", v);
-        check_rank("v", of_v, 2, "[n, feat_v]");
+        Shapes shapes(graph);
+        shapes.check_array("q", of_q, {"m", "feat"});
+        shapes.check_array("k", of_k, {"n", "feat"});
+        shapes.check_array("v", of_v, {"n", "feat_v"});
         const nb::any made = output(out, q, of_q, {graph.num_rows(), of_v.shape(1)});
         const TensorView to = call.write("out", made);
+        shapes.check_array("out", to, {"m", "feat_v"});
         call.check_apart();
         call.run([&] { graph_attention(graph, of_q, of_k, of_v, to, scale, call.stream()); });
         return made;
@@ -103,9 +139,12 @@ void define_products(nb::module_& m) {
          const OptionalStream& stream) {
         Arguments call(stream_of(stream));
         const TensorView of_x = call.read("x", x), of_y = call.read("y", y);
-        check_rank("y", of_y, 2, "[n, feat]");
+        Shapes shapes(graph);
+        shapes.check_array("x", of_x, {"m", "feat"});
+        shapes.check_array("y", of_y, {"n", "feat"});
         const nb::any made = output(out, x, of_x, {graph.num_rows(), of_y.shape(1)});
         const TensorView to = call.write("out", made);
+        shapes.check_array("out", to, {"m", "feat"});
         call.check_apart();
         call.run([&] { fused_mm(graph, of_x, of_y, to, call.stream()); });
         return made;
@@ -118,16 +157,42 @@ void define_products(nb::module_& m) {
           .c_str());
 }
 
-// Products of blocks, each with a shape of its own for values, operands and results: all are given.
+// Shapes of a product's arrays. In blocks, rows and columns of the matrix are the structure's times `block`.
+struct Forms {
+  std::vector<std::string> first, second, out;
+};
+
+void check_forms(const Structure& a, const Forms& forms, const std::array<const char*, 3>& names,
+                 const std::array<TensorView, 3>& arrays) {
+  const std::array<const std::vector<std::string>*, 3> each = {&forms.first, &forms.second, &forms.out};
+  std::map<std::string, int64_t> known = {{"nnz", a.nnz()}, {"nnzb", a.nnz()}};
+  int64_t block = 1;
+  bool has_heads = true;
+  for (size_t i = 0; i < each.size(); ++i) {
+    const bool in_blocks = !each[i]->empty() && each[i]->back() == "block";
+    if (!in_blocks || arrays[i].rank() == 0) continue;
+    block = arrays[i].shape(arrays[i].rank() - 1);
+    has_heads = arrays[i].rank() != static_cast<int>(each[i]->size()) - 1;
+  }
+  known["m"] = a.num_rows() * block;
+  known["n"] = a.num_cols() * block;
+  Shapes shapes(std::move(known));
+  for (size_t i = 0; i < each.size(); ++i)
+    shapes.check_array(names[i], arrays[i], {each[i]->begin() + (has_heads ? 0 : 1), each[i]->end()});
+}
+
+// Products whose results are given: each has a shape of its own. No forms: who computes checks all of them.
 void define_blocks(nb::module_& m) {
   using Product = void (*)(const Structure&, const TensorView&, const TensorView&, const TensorView&, Stream);
-  const auto define = [&](const char* name, const char* first, const char* second, const char* doc, Product product) {
+  const auto define = [&](const char* name, const char* first, const char* second, const Forms& forms, const char* doc,
+                          Product product) {
     m.def(
         name,
-        [product, first, second](const Structure& a, const ArrayLike& x, const ArrayLike& y, const ArrayLike& out,
-                                 const OptionalStream& stream) {
+        [product, first, second, forms](const Structure& a, const ArrayLike& x, const ArrayLike& y,
+                                        const ArrayLike& out, const OptionalStream& stream) {
           Arguments call(stream_of(stream));
           const TensorView of_x = call.read(first, x), of_y = call.read(second, y), to = call.write("out", out.object);
+          if (!forms.out.empty()) check_forms(a, forms, {first, second, "out"}, {of_x, of_y, to});
           call.check_apart();
           call.run([&] { product(a, of_x, of_y, to, call.stream()); });
           return nb::borrow<nb::any>(out.object);
@@ -135,27 +200,29 @@ void define_blocks(nb::module_& m) {
         nb::arg("a"), nb::arg(first), nb::arg(second), nb::arg("out"), nb::kw_only(), nb::arg("stream") = nb::none(),
         (std::string(doc) + " Writes and returns out." + kTensors).c_str());
   };
-  define("batched_spmm", "values", "b",
+  const std::vector<std::string> rows = {"heads", "m", "feat"}, cols = {"heads", "n", "feat"};
+  const std::vector<std::string> blocks = {"heads", "nnzb", "block", "block"};
+  define("batched_spmm", "values", "b", {{"heads", "nnz"}, cols, rows},
          "out = a b, one structure for all heads: values [heads, nnz], b [heads, n, feat], out [heads, m, feat].",
          &batched_spmm);
-  define("batched_sddmm", "x", "y",
+  define("batched_sddmm", "x", "y", {rows, cols, {"heads", "nnz"}},
          "Dot products of rows of x and y for every stored (i, j), one structure for all heads: x [heads, m, feat], y "
          "[heads, n, feat], out [heads, nnz].",
          &batched_sddmm);
-  define("block_spmm", "values", "b",
+  define("block_spmm", "values", "b", {blocks, cols, rows},
          "out = a b in blocks: a is CSR of block rows and columns (bsr_from_coo, matrix, band, butterfly), values "
          "[heads, nnzb, block, block], b [heads, n, feat], out [heads, m, feat]; m and n are whole blocks. Without "
          "heads, one rank less everywhere.",
          &block_spmm);
-  define("block_sddmm", "x", "y",
+  define("block_sddmm", "x", "y", {rows, cols, blocks},
          "The stored blocks of x y^T: x [heads, m, feat], y [heads, n, feat], out [heads, nnzb, block, block]. Without "
          "heads, one rank less everywhere.",
          &block_sddmm);
-  define("dbsr_spmm", "values", "b",
+  define("dbsr_spmm", "values", "b", {},
          "out = a b of the structure that dbsr_from_coo makes: values [nnzb, block, block], b [n, feat], out of whole "
          "block rows.",
          &dbsr_spmm);
-  define("sr_bcrs_spmm", "values", "b",
+  define("sr_bcrs_spmm", "values", "b", {},
          "out = a b of the structure that sr_bcrs_from_coo makes: values [groups, g, t], b [n, feat], out of whole "
          "strips.",
          &sr_bcrs_spmm);
@@ -292,6 +359,12 @@ void define_gradients(nb::module_& m) {
         SpmmGradients to;
         if (d_values) to.values = call.write("d_values", d_values->object);
         if (d_b) to.b = call.write("d_b", d_b->object);
+        Shapes shapes(a);
+        shapes.check_array("values", of_a, {"nnz"});
+        shapes.check_array("b", of_b, {"n", "feat"});
+        shapes.check_array("d_c", from, {"m", "feat"});
+        if (d_values) shapes.check_array("d_values", to.values, {"nnz"});
+        if (d_b) shapes.check_array("d_b", to.b, {"n", "feat"});
         call.check_apart();
         call.run([&] { spmm_backward(a, a_transposed, of_a, of_b, from, to, call.stream()); });
       },
@@ -312,6 +385,14 @@ void define_gradients(nb::module_& m) {
         if (d_values) to.values = call.write("d_values", d_values->object);
         if (d_x) to.x = call.write("d_x", d_x->object);
         if (d_y) to.y = call.write("d_y", d_y->object);
+        Shapes shapes(a);
+        shapes.check_array("values", of_a, {"nnz"});
+        shapes.check_array("x", of_x, {"m", "feat"});
+        shapes.check_array("y", of_y, {"n", "feat"});
+        shapes.check_array("d_out", from, {"nnz"});
+        if (d_values) shapes.check_array("d_values", to.values, {"nnz"});
+        if (d_x) shapes.check_array("d_x", to.x, {"m", "feat"});
+        if (d_y) shapes.check_array("d_y", to.y, {"n", "feat"});
         call.check_apart();
         call.run([&] { sddmm_backward(a, a_transposed, of_a, of_x, of_y, from, to, call.stream()); });
       },

@@ -43,8 +43,7 @@ void check_vector(const char* name, const TensorView& view, DType dtype) {
   check(view.dtype() == dtype, ErrorCode::invalid_dtype,
         "{0}: its elements are {1}; required are {2}: copy it first, with x.astype('{3}') or x.to(torch.{3})", name,
         to_string(view.dtype()), to_string(dtype), dtype == DType::fp32 ? "float32" : "float64");
-  check(view.is_contiguous(), ErrorCode::invalid_stride,
-        "{}: is not contiguous; copy it first, with numpy.ascontiguousarray(x) or x.contiguous()", name);
+  check_contiguous(name, view);
 }
 
 namespace {

@@ -37,6 +37,36 @@ class Sparse(TestCase):
         self.assert_refused("invalid_shape", "b:", weft.sparse.spmm, self.structure, self.values, b[0])
         self.assert_refused("invalid_indptr", "indptr", weft.sparse.csr, 2, 2, [0, 2, 1], [0, 1])
 
+    def test_errors_name_the_arrays_of_the_call(self):
+        sparse, nnz, f = weft.sparse, len(self.values), lambda *shape: np.ones(shape, np.float32)
+        a, blocks, transposed = self.structure, weft.sparse.band(3, 1), weft.sparse.transposed(self.structure)
+        x, y, b = f(20, 8), f(30, 8), f(30, 8)
+        for says, call in (
+                (f"values: has shape [3]; required is [nnz] with nnz = {nnz}", lambda: sparse.spmm(a, f(3), b)),
+                ("b: has shape [31, 8]; required is [n, feat] with n = 30", lambda: sparse.spmm(a, f(nnz), f(31, 8))),
+                ("out: has shape [20, 7]; required is [m, feat]", lambda: sparse.spmm(a, f(nnz), b, f(20, 7))),
+                ("x: has shape [21, 8]", lambda: sparse.sddmm(a, f(nnz), f(21, 8), y)),
+                ("y: has shape [30, 9]", lambda: sparse.sddmm(a, f(nnz), x, f(30, 9))),
+                ("out: has shape [2]", lambda: sparse.sddmm(a, f(nnz), x, y, f(2))),
+                ("k: has shape [31, 8]", lambda: sparse.graph_attention(a, x, f(31, 8), y)),
+                ("v: has shape [8]", lambda: sparse.graph_attention(a, x, y, f(8))),
+                ("out: has shape [20, 9]; required is [m, feat_v]",
+                 lambda: sparse.graph_attention(a, x, y, y, out=f(20, 9))),
+                ("y: has shape [30, 7]", lambda: sparse.fused_mm(a, x, f(30, 7))),
+                ("b: has shape [3, 30, 8]; required is [heads, n, feat] with heads = 2",
+                 lambda: sparse.batched_spmm(a, f(2, nnz), f(3, 30, 8), f(2, 20, 8))),
+                ("b: has shape [11, 8]; required is [n, feat] with n = 12",
+                 lambda: sparse.block_spmm(blocks, f(7, 4, 4), f(11, 8), f(12, 8))),
+                ("values: has shape [7, 4, 5]; required is [nnzb, block, block]",
+                 lambda: sparse.block_spmm(blocks, f(7, 4, 5), f(15, 8), f(15, 8))),
+                ("y: has shape [2, 12, 7]", lambda: sparse.block_sddmm(blocks, f(2, 12, 8), f(2, 12, 7), f(2, 7, 4, 4))),
+                ("d_c: has shape [20, 9]", lambda: sparse.spmm_backward(a, transposed, f(nnz), b, f(20, 9), d_b=f(30, 8))),
+                ("d_y: has shape [20, 8]",
+                 lambda: sparse.sddmm_backward(a, transposed, f(nnz), x, y, f(nnz), d_y=f(20, 8)))):
+            self.assert_refused("invalid_shape", says, call)
+        self.assert_refused("invalid_stride", "b: is not contiguous; copy it first, with numpy.ascontiguousarray(x)",
+                            sparse.spmm, a, f(nnz), f(30, 16)[:, ::2])
+
     def test_values_that_are_said_to_be_unchanged_are_not_copied_again(self):
         values, b, x, y = self.values.copy(), normal(30, 8), normal(20, 8), normal(30, 8)
         for call in (lambda **more: weft.sparse.spmm(self.structure, values, b, format="hyb(1, 3)", **more),
