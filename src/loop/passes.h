@@ -30,8 +30,9 @@ struct BoundsReport {
 };
 BoundsReport check_bounds(const Function& function);
 
-// What is started at once: a nest whose outermost loop is parallel or bound, with those that are joined to it, or statements
-// between two of them, which one worker runs. On a GPU each is a kernel; on the CPU the team waits between any two.
+// What is started at once: a nest whose outermost loop is parallel or bound, with those that are joined to it, or
+// statements between two of them, which one worker runs. On a GPU each is a kernel; on the CPU the team waits between
+// any two.
 struct Phase {
   Body body;
   std::array<int, 3> threads = {};  // of a CTA of every launch on a card, along x, y and z; 0: any number

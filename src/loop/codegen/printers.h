@@ -26,7 +26,8 @@ std::string cpp_module(const std::vector<Launches>& functions);
 // to 32 along x, or whole warps; where other loops over threads stand around them, at most 32. Shared memory is what
 // the launch gives, as many bytes as the kernel's first line says. Throws Error(unsupported) for more of it than every
 // launch may ask for.
-// Behind cuda_head(): kernels with fragments are launched with kFragmentThreads along x alone (loop/threads/fragments.h).
+// Behind cuda_head(): kernels with fragments are launched with kFragmentThreads along x alone
+// (loop/threads/fragments.h).
 std::string cuda_module(const std::vector<Launches>& kernels, std::vector<Names>* wide = nullptr);
 
 // What stands before the text of kernels that multiply by tensor cores, from sm_80 on: a header, from src/ on, and its

@@ -84,7 +84,8 @@ void summarise_on_card(const SummaryCall& call, Stream stream) {
 
 namespace {
 
-// Whether products of warps bound the pages (kernels/quest/product_bounds.h): rows of queries lie at multiples of 4 bytes.
+// Whether products of warps bound the pages (kernels/quest/product_bounds.h): rows of queries lie at multiples of 4
+// bytes.
 bool has_product_bounds(const ChooseCall& call) {
   const TensorView &q = call.q, &min = call.summaries.min, &max = call.summaries.max;
   const int64_t dim = q.shape(2);

@@ -45,8 +45,8 @@ std::string card_edges(const CardEdges& edges);
 // The same of blocks, axes IO and JO: a block a CTA, an element (ii, ji) of it a thread.
 std::string card_blocks(const CardEdges& edges);
 
-// Products of tiles by tensor cores: the sums of a CTA lie in a fragment, what it multiplies comes to shared memory some
-// iterations of `stage` ahead.
+// Products of tiles by tensor cores: the sums of a CTA lie in a fragment, what it multiplies comes to shared memory
+// some iterations of `stage` ahead.
 struct CardProduct {
   std::string iteration = {};
   std::string cta = {};         // the loop of CTAs, whose iterations have sums of their own

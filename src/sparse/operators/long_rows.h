@@ -37,7 +37,8 @@ struct LongRows {
   std::mutex mutex = {};
   std::map<int64_t, std::unique_ptr<const RowGroups>> groups = {};
 };
-// Whether it is of a matrix in CSR some row of which is longer than two pieces, and a CTA has memory for the sums of its pieces.
+// Whether it is of a matrix in CSR some row of which is longer than two pieces, and a CTA has memory for the sums of
+// its pieces.
 bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype);
 
 struct LongRowsForm {

@@ -140,7 +140,8 @@ TEST_F(CardCalls, ACustomMaskMayBeCaptured) {
   EXPECT_EQ(workspace.bytes(), plan.workspace_bytes());
 }
 
-// Maps of keys and values are encoded with the first run, and lie in a graph's launches by value: a replay asks for none.
+// Maps of keys and values are encoded with the first run, and lie in a graph's launches by value: a replay asks for
+// none.
 TEST_F(CardCalls, BoxesMayBeCaptured) {
   AttentionSpec spec = spec_of(Mask::causal);
   spec.loader = Loader::tma;

@@ -54,7 +54,8 @@ void run_once(simt::Memory& memory, simt::Launch launch, const std::function<voi
   simt::run(memory, launch, kernel);
 }
 
-// A text that is complete but for its head, as programs of sparse tensors are: its kernels have arguments of 8 bytes each.
+// A text that is complete but for its head, as programs of sparse tensors are: its kernels have arguments of 8 bytes
+// each.
 std::string host_text_of_program(const cuda::KernelText& text) {
   std::string program = text.instances;
   const std::string of_card = "extern __shared__ double2 memory[];\n  return (unsigned char*)memory;";
