@@ -1,4 +1,5 @@
 // Products by tensor cores: what their schedules become, compute, and are refused for.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "loop/threads/fragments.h"
@@ -119,6 +120,35 @@ TEST(Mma, RefusesByTheSchedulesLine) {
                  "line 3: blocks: 'C_local' is a fragment, which warps hold together, and is accessed at");
   expect_refused(lines({kOrder, "annotate(spmm.jo, stages)\nbind(spmm.io, blockIdx.x)\n"}),
                  "line 3: blocks: loop 'jo' has stages; required: a kernel whose sums lie in a fragment");
+}
+
+// Schedules of ready operators fit whatever they say that they multiply by tensor cores.
+TEST(Mma, ReadyOperatorsHaveSchedulesForAllTheyTake) {
+  const VectorUnit card{.is_of_card = true}, older{.is_of_card = true, .has_mma = false};
+  const auto multiplies = [](const ReadyProgram& ready) {
+    const Operator op =
+        compile(parse(ready.text), ready.schedule, Device::cpu(), {.set = ready.set, .stop_after = "generate"});
+    return op.text("cuda").find("weft::loop::multiply<true") != std::string::npos;
+  };
+  const DType bf16 = DType::bf16;
+  for (const int64_t feat : {16, 48, 80, 128, 512}) {
+    for (const int64_t block : {16, 32, 64}) {
+      SCOPED_TRACE(fmt::format("blocks of {}, {} features", block, feat));
+      EXPECT_TRUE(multiplies(block_spmm_program(2, block, feat, bf16, false, card)));
+      EXPECT_TRUE(multiplies(dbsr_spmm_program(block, feat, bf16, false, card)));
+      const bool fits = feat <= 128 && !(block == 64 && feat == 128);  // a row's x, and two of y's, in shared memory
+      EXPECT_EQ(multiplies(block_sddmm_program(2, block, feat, bf16, false, card)), fits);
+    }
+    for (const int64_t t : {8, 24, 64})
+      for (const int64_t g : {16, 64}) {
+        SCOPED_TRACE(fmt::format("tiles of {} in groups of {}, {} features", t, g, feat));
+        EXPECT_TRUE(multiplies(sr_bcrs_spmm_program(t, g, feat, bf16, card)));
+      }
+  }
+  EXPECT_FALSE(multiplies(block_spmm_program(2, 32, 64, bf16, false, older)));
+  EXPECT_FALSE(multiplies(block_spmm_program(2, 32, 64, DType::fp32, false, card)));
+  EXPECT_FALSE(multiplies(block_spmm_program(2, 32, 40, bf16, false, card)));
+  EXPECT_FALSE(multiplies(sr_bcrs_spmm_program(4, 32, 64, bf16, card)));
 }
 
 // Every element is some thread's, and one thread's alone.

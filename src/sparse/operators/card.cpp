@@ -117,9 +117,9 @@ bool has_card_product(const VectorUnit& unit, int64_t rows, int64_t depths, int6
 std::string card_product(const CardProduct& p) {
   const std::string& it = p.iteration;
   // Wide tiles read a factor less often; of few features there are more CTAs.
-  int64_t width = p.feat >= 256 ? 128 : 64;
+  int64_t width = p.feat >= 256 ? 128 : p.feat <= 96 ? p.feat : 64;
   const auto bytes = [&] { return 2 * p.depths * (p.rows + width + 2 * kAlignment); };
-  while (width > 16 && (p.feat % width != 0 || 2 * bytes() > kSharedBytes)) width /= 2;
+  while (width > 16 && (p.feat % width != 0 || 2 * bytes() > kSharedBytes)) width -= 16;
   std::string feature = it + "." + p.feature, around = it + "." + p.cta, text;
   const std::string row = it + "." + p.row, depth = it + "." + p.depth, stage = it + "." + p.stage;
   std::string tiles;
