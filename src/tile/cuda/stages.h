@@ -48,6 +48,7 @@ class StageWalk {
   WEFT_INLINE explicit StageWalk(StageBarriers<kStages>& barriers, u32 number = 0)
       : barriers_(barriers), number_(number) {}
   WEFT_INLINE StageWalk previous() const { return StageWalk(barriers_, number_ - 1); }
+  WEFT_INLINE u32 number() const { return number_; }
   WEFT_INLINE int stage() const { return static_cast<int>(number_ % kStages); }
 
   // Where threads fill it themselves: until it is empty, and, once what this thread stored is there, that it is.

@@ -192,7 +192,7 @@ inline constexpr int kSourcesOfProducer = 3;
 constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool gathers) {
   const int qk = (of.dim_qk + 15) / 16 * 16, vo = (of.dim_vo + 15) / 16 * 16;
   MemberBytes job, bytes;
-  job.add<ItemRecord>().add<int>(5).add<FusedRow>(of.rows).add<VisibleRange>().add<WalkOfTiles>().add<TokensOfItem>();
+  job.add<ItemRecord>().add<int>(6).add<FusedRow>(of.rows).add<VisibleRange>().add<WalkOfTiles>().add<TokensOfItem>();
   return add_scratch(bytes, of.threads, of.most_dim())
       .add<unsigned char>(2 * job.total(), 16)
       .add<unsigned long long>(2 * (2 + query_stages + 2 * of.stages) + 1)

@@ -64,9 +64,9 @@ class Logits {
       WEFT_UNROLL
       for (int f = 0; f < kColumns; ++f) WEFT_UNROLL
       for (int e = 0; e < 2; ++e) {
-        // Of a key that is not there, the last one's.
-        int key = first + 8 * f + thread_.column() + e;
-        key = key < keys_ ? key : keys_ - 1;
+        // Of a key that is not there, the last one's: one instruction where it is written as the smaller of two.
+        const int of_lane = first + 8 * f + thread_.column() + e, last = keys_ - 1;
+        const int key = of_lane < last ? of_lane : last;
         float& x = s[m][f][2 * half + e];
         x = F::logit(rows_.p, row, begin_ + key, position_of_key(sources_, begin_, key), x);
       }

@@ -149,7 +149,7 @@ class Load {
     if (thread_ < kWords)
       reinterpret_cast<Bytes16*>(&job.item)[thread_] = reinterpret_cast<const Bytes16*>(&item)[thread_];
     if (thread_ == 0) {
-      job.kv_head = kv_head, job.first = first, job.n = n;
+      job.kv_head = kv_head, job.first = first, job.n = n, job.number = jobs_.number();
       job.ends_item = ends_item;
       job.not_finite = 0;
       job.tokens = Tokens<S>(call_, item);

@@ -28,78 +28,82 @@ class Multiply {
 
   WEFT_INLINE void run() {
     Turns::begin();
+    u32 number = 0;
     WEFT_NO_UNROLL
     while (true) {
-      jobs_.wait();
-      const Job& job = Shape::shared().jobs[jobs_.stage()];
+      const tile::StageWalk<Shape::kJobs> jobs(Shape::shared().of_jobs, number);
+      jobs.wait();
+      const Job& job = Shape::shared().jobs[jobs.stage()];
       if (job.n == 0) break;
-      attend(job);
+      number = attend(job) + 1;
     }
   }
 
  private:
-  WEFT_INLINE void attend(const Job& job) {
+  // The job's number, which takes no register meanwhile.
+  WEFT_INLINE u32 attend(const Job& job) {
     const Rows rows(call_, p_, job);
     thread_.forget();
-    queries_.wait();
+    queries(job).wait();
     if (64 * group() < job.n) {
       states_.clear();
       if (job.walk.num_tiles > 0) multiply(rows, job.walk.num_tiles);
       u8* const staging =
-          Shape::queries(queries_.stage(), 0).data + thread_.first_row() * Shape::kPadQk * 2;  // its own queries
+          Shape::queries(queries(job).stage(), 0).data + thread_.first_row() * Shape::kPadQk * 2;  // its own queries
       mma::Store<Shape, Rows>(rows, thread_, states_, staging).store();
     } else {
       pass(job.walk.num_tiles);
     }
-    queries_.leave();
-    queries_.advance();
+    queries(job).leave();
     if (job.not_finite != 0) mma::add_non_finite<Shape>(rows, thread_, mma::Stored<Shape, Rows>(rows));
     if (job.ends_item && job.item.partial >= 0) {
       sync_threads<S>();
       arrive<S, F>(call_, p_, job.item);
     }
-    jobs_.leave();
-    jobs_.advance();
+    const u32 number = job.number;
+    tile::StageWalk<Shape::kJobs>(Shape::shared().of_jobs, number).leave();
+    return number;
   }
 
   WEFT_INLINE void multiply(const Rows& rows, int num_tiles) {
+    const auto first = own_queries(rows.job);
     keys_.wait();
     Turns::wait();
     ptx::wgmma_fence(scores());
-    multiply_keys();
+    multiply_keys(first);
     Turns::give();
     ptx::wgmma_wait<0>(scores());
-    release(keys_);
+    keys_.release();
+    keys_.advance();
     make_logits(rows, rows.tile(0), is_seen_by_all(rows, rows.tile(0)));
-    exponentiate<0>(rows);
-    exponentiate<1>(rows);
+    exponentiate(rows);
     tile::pack_a<T>(probabilities_, scores());
     WEFT_NO_UNROLL
     for (int step = 1; step < num_tiles; ++step) {
       thread_.forget();
+      const auto own = own_queries(rows.job);
       keys_.wait();
       Turns::wait();
       ptx::wgmma_fence(scores());
-      multiply_keys();
+      multiply_keys(own);
       multiply_values();
       Turns::give();
       const bool all_see = is_seen_by_all(rows, rows.tile(step));
       ptx::wgmma_wait<1>(scores());
-      release(keys_);
+      keys_.release();
       make_logits(rows, rows.tile(step), all_see);
-      // Values are given back when half of the exponentials are taken: so much later they have been multiplied, and the
-      // next ones come for so much longer.
-      exponentiate<0>(rows);
-      if constexpr (F::kSoftmax) ptx::finish_before_waiting(states_.rows[0].sum[0] + states_.rows[0].sum[1]);
-      ptx::wgmma_wait<0>(outputs(), probabilities_, scores());
-      release(values_);
-      exponentiate<1>(rows);
+      // A warpgroup's products are issued as those before them end: when the maxima are known values were multiplied, and
+      // the next ones may come.
+      ptx::wgmma_wait<0>(outputs(), probabilities_);
+      values().release();
+      keys_.advance();
+      exponentiate(rows);
       tile::pack_a<T>(probabilities_, scores());
     }
     thread_.forget();
     multiply_values();
     ptx::wgmma_wait<0>(outputs(), probabilities_);
-    release(values_);
+    values().release();
   }
   // The tiles of rows that others have.
   WEFT_INLINE void pass(int num_tiles) {
@@ -108,22 +112,21 @@ class Multiply {
       keys_.wait();
       Turns::wait();
       Turns::give();
-      release(keys_);
-      values_.wait();
-      release(values_);
+      keys_.release();
+      keys_.advance();
+      values().wait();
+      values().release();
     }
   }
 
-  WEFT_INLINE static void release(tile::StageWalk<kStages>& stage) {
-    stage.release();
-    stage.advance();
+  WEFT_INLINE typename Shape::Queries own_queries(const Job& job) const {
+    return Shape::queries(queries(job).stage(), group());
   }
-  WEFT_INLINE void multiply_keys() {
-    const auto queries = Shape::queries(queries_.stage(), group());
+  WEFT_INLINE void multiply_keys(const typename Shape::Queries& own) {
     const auto keys = Shape::keys_of(keys_.stage());
     WEFT_UNROLL
     for (int k = 0; k < Shape::kPadQk; k += 16)
-      tile::multiply_async<T>(scores(), queries.rows(0, k), keys.rows(0, k), k > 0);
+      tile::multiply_async<T>(scores(), own.rows(0, k), keys.rows(0, k), k > 0);
     ptx::wgmma_commit();
   }
   // Of the tile whose probabilities were made last.
@@ -132,12 +135,12 @@ class Multiply {
       WEFT_UNROLL
       for (int r = 0; r < Shape::kPadVo / 2; ++r) outputs()[r] *= shrink_[0][r / 2 % 2];
     }
-    values_.wait();
-    const auto values = Shape::values_of(values_.stage());
+    values().wait();
+    const auto tile = Shape::values_of(values().stage());
     ptx::wgmma_fence(outputs(), probabilities_);
     WEFT_UNROLL
     for (int k = 0; k < kKeys; k += 16)
-      tile::multiply_async<T>(outputs(), probabilities_[k / 16], values.columns(k, 0), true);
+      tile::multiply_async<T>(outputs(), probabilities_[k / 16], tile.columns(k, 0), true);
     ptx::wgmma_commit();
   }
   // Of a tile. Asked before its scores are there, it takes none of their time.
@@ -149,15 +152,17 @@ class Multiply {
     if constexpr (F::kSoftmax)
       shrinks_ = tile::follow_maxima(states_.rows, scores_, rows.scale() * tile::kLog2E, shrink_);
   }
-  // Of one half of the keys.
-  template <int half>
   WEFT_INLINE void exponentiate(const Rows& rows) {
-    if constexpr (!F::kSoftmax) return;
-    constexpr int kColumns = kKeys / 8, kFirst = kColumns / 2, kOfHalf = half == 0 ? kFirst : kColumns - kFirst;
-    auto& scores = reinterpret_cast<float(&)[1][kOfHalf][4]>(scores_[0][half * kFirst]);
-    tile::exponentiate(states_.rows, scores, rows.scale() * tile::kLog2E);
+    if constexpr (F::kSoftmax) tile::exponentiate(states_.rows, scores_, rows.scale() * tile::kLog2E);
   }
 
+  // A job has one tile of queries, and values are multiplied a tile behind keys.
+  WEFT_INLINE static tile::StageWalk<Shape::kQueryStages> queries(const Job& job) {
+    return tile::StageWalk<Shape::kQueryStages>(Shape::shared().of_queries, job.number);
+  }
+  WEFT_INLINE tile::StageWalk<kStages> values() const {
+    return tile::StageWalk<kStages>(Shape::shared().of_values, keys_.number() - 1);
+  }
   WEFT_INLINE Scores& scores() { return reinterpret_cast<Scores&>(scores_); }
   WEFT_INLINE Outputs& outputs() { return reinterpret_cast<Outputs&>(states_.o); }
   WEFT_INLINE int group() const { return thread_.warp / 4; }
@@ -171,9 +176,7 @@ class Multiply {
   // By what the outputs shrink before the next values are added.
   float shrink_[1][2];
   bool shrinks_ = false;
-  tile::StageWalk<Shape::kJobs> jobs_{Shape::shared().of_jobs};
-  tile::StageWalk<Shape::kQueryStages> queries_{Shape::shared().of_queries};
-  tile::StageWalk<kStages> keys_{Shape::shared().of_keys}, values_{Shape::shared().of_values};
+  tile::StageWalk<kStages> keys_{Shape::shared().of_keys};
 };
 #endif
 

@@ -32,6 +32,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
   struct Job {
     ItemRecord item;
     int kv_head, first, n;
+    u32 number;  // among all jobs of the CTA
     bool ends_item;
     u32 not_finite;  // some value that a row sees is not finite, and zero in its tile
     FusedRow rows[kRows];
