@@ -273,14 +273,22 @@ TEST_P(SimtInstructions, FragmentsLieAsTheManualSays) {
     for (int i = 0; i < 4; ++i) {
       const auto bits = [&](int j) { return std::bit_cast<unsigned>(numbers[static_cast<size_t>(j % 128)]); };
       const unsigned x = bits(4 * lane + i), y = bits(4 * lane + i + 1);
-      EXPECT_EQ(word(40 + 7 * i, lane), (x & 0x0f0ff00fu) | y);
+      EXPECT_EQ(word(40 + 10 * i, lane), (x & 0x0f0ff00fu) | y);
+      EXPECT_EQ(word(42 + 10 * i, lane),
+                (y >> 8 & 0xff) | (x >> 8 & 0xff) << 8 | (y >> 24) << 16 | (x >> 16 & 0xff) << 24);
       if (GetParam()) continue;
-      const unsigned high = word(41 + 7 * i, lane) & 0xffff0000u;  // 128 + lane - 136
+      const unsigned high = word(41 + 10 * i, lane) & 0xffff0000u;  // 128 + lane - 136
       EXPECT_EQ(std::bit_cast<float>(high), static_cast<float>(lane - 8));
+      for (int e = 0; e < 4; ++e) {  // e4m3: codes that follow each other
+        const int code = 4 * lane + i + e, exponent = code >> 3 & 15, mantissa = code & 7;
+        const double size = exponent == 0 ? mantissa / 512. : std::ldexp(8 + mantissa, exponent - 10);
+        const double half = from_fp16(static_cast<unsigned short>(word(43 + 10 * i + e / 2, lane) >> 16 * (e % 2)));
+        EXPECT_TRUE((code & 127) == 127 ? std::isnan(half) : half == (code < 128 ? size : -size)) << code;
+      }
     }
-    EXPECT_EQ(static_cast<int>(word(63, lane)), -9);
+    EXPECT_EQ(static_cast<int>(word(75, lane)), -9);
     const int third = lane / 8 * 8 + 3;
-    EXPECT_EQ(word(64, lane), static_cast<unsigned>(third * third + 3 * 19));
+    EXPECT_EQ(word(76, lane), static_cast<unsigned>(third * third + 3 * 19));
     EXPECT_EQ(counters[static_cast<size_t>(lane)], static_cast<unsigned>(lane));
   }
 }

@@ -70,9 +70,7 @@ class MmaFamily : public Family {
     const bool few_bits = bits_of(spec.kv_dtype) < 16;
     if (spec.kv_dtype != type && !few_bits)
       return {{}, "keys and values are stored in another type of 16 bits or more than queries"};
-    if (type == DType::fp16 && spec.kv_scales >= KvScales::token)
-      return {{}, "probabilities times scales of tokens may be too small for fp16"};
-    if (type == DType::fp16 && !spec.variant.use_softmax)
+    if (type == DType::fp16 && !spec.variant.use_softmax && !few_bits)
       return {{}, "probabilities without softmax may be too large for fp16"};
     if (spec.kv_form == KvForm::latent) return {{}, "KV is latent"};
     // A lane keeps an eighth of 16 outputs in registers.

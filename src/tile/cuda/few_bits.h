@@ -1,106 +1,112 @@
-// Numbers of 8 and 4 bits in a word of memory as pairs of 16-bit floats, exactly: what stands at the lowest or highest
-// bits of such a float is a number already, less a constant or by a power of two, and one multiply-add makes it right.
+// Numbers of 8 and 4 bits in a word of memory as halves of products in fp16, where they stand at the lowest bits as they
+// are: fp16 counts there in 2^-24 and from 0 on, so that integers need no arithmetic, only something added that makes
+// them positive. What that adds to a sum of products is known without them.
 //
-//   u32 pairs[kPairs<int4x2>];
-//   Pairs<int4x2, bf16>::unpack(word, pairs);   // pair i: numbers i and i + 4 of the word's 8
+//   u32 pairs[Halves<int4x2>::kPairs];
+//   Halves<int4x2>::of_row(word, pairs);       // a key's: pair i has numbers i and i + 4 of the word's 8
+//   Halves<int4x2>::of_two_rows(word, pairs);  // values: the word has 4 columns of two rows, and pair i column i
 //
-// Instructions for a word, shifts among them:
+// Instructions for a word, and how many of them the integer unit does, which takes two cycles for each:
 //
-//                  int4 (8 numbers)   int8 (4)   e4m3 (4)   e5m2 (4)
-//   to bf16                      11          7          9          9
-//   to fp16                      11          5          9          3
+//                  int4 (8 numbers)   int8 (4)   e4m3 (4)      e5m2 (4)
+//   keys                          5          3          2             2
+//   values                        5          3          3             2
+//   before sm_89                                        5 and 2 multiply-adds
 //
-// Codes of fp8 that are NaN or infinite become other numbers: who multiplies them looks for such first (specials).
+// Before sm_89 the code of e4m3 that is NaN becomes another number: who multiplies looks for such first (specials).
 #pragma once
 
 #include "tile/cuda/convert.h"
 
 namespace weft::tile {
 
-// Pairs of a word: number i in the low half of pair i, number i + kPairs in the high one.
-template <class Stored>
-inline constexpr int kPairs = kPerWord<Stored> / 2;
-
-template <class Stored, class T>
-struct Pairs;
-
-// What is stored as it is multiplied.
-template <class T>
-struct Pairs<T, T> {
-  static_assert(sizeof(T) == 2);
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[1]) { pairs[0] = word; }
-};
-
 // Both halves of a pair.
 constexpr u32 in_both(u32 half) { return half * 0x10001u; }
 
-// fp8 that has a float's sign and, kShift bits further down, its exponent and mantissa, but for the bias: kFactor.
-template <int kShift, u32 kMask>
-struct Fp8 {
-  // Of bytes 1 and 3.
-  WEFT_INLINE static u32 odd_pair(u32 word) {
-    return ptx::and_or(word, in_both(0x8000u), word >> kShift & in_both(kMask));
-  }
-  template <class Scale>
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[2], const Scale& scaled) {
-    pairs[0] = scaled(odd_pair(word << 8));
-    pairs[1] = scaled(odd_pair(word));
-  }
+// Of a power of two, where that and its reciprocal are normal numbers.
+WEFT_INLINE float reciprocal_of_power(float power) { return ptx::from_bits(0x7f000000u - ptx::to_bits(power)); }
+
+// A number is kUnit times its half, less kOffset; of odd pairs the half is 2^kOfOddPairs times as large. kSplit: which
+// two of a row's numbers a pair has, i and i + kPairs, or else 2 i and 2 i + 1. kLosesSpecials: codes that are no finite
+// number become one.
+template <class Stored>
+struct Halves {
+  static_assert(sizeof(Stored) == 2, "what is multiplied as it is");
+  static constexpr int kPairs = 1, kOffset = 0, kOfOddPairs = 0;
+  static constexpr float kUnit = 1;
+  static constexpr bool kSplit = false, kLosesSpecials = false;
+  WEFT_INLINE static void of_row(u32 word, u32 (&pairs)[1]) { pairs[0] = word; }
+  WEFT_INLINE static void of_two_rows(u32 word, u32 (&pairs)[1]) { pairs[0] = word; }
 };
 
 template <>
-struct Pairs<fp8_e4m3, fp16> {
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[2]) {
-    Fp8<1, 0x3f80u>::unpack(word, pairs, [](u32 pair) {
-      return ptx::multiply_add_fp16x2(pair, in_both(0x5c00u), in_both(0x8000u));  // 2^8, -0
-    });
+struct Halves<signed char> {
+  static constexpr int kPairs = 2, kOffset = 128, kOfOddPairs = 0;
+  static constexpr float kUnit = 0x1p24f;
+  static constexpr bool kSplit = true, kLosesSpecials = false;
+  WEFT_INLINE static void of_row(u32 word, u32 (&pairs)[2]) {
+    WEFT_UNROLL
+    for (int i = 0; i < 2; ++i) pairs[i] = ptx::and_xor(word >> 8 * i, in_both(0xffu), in_both(0x80u));
   }
+  WEFT_INLINE static void of_two_rows(u32 word, u32 (&pairs)[2]) { of_row(word, pairs); }
 };
+
 template <>
-struct Pairs<fp8_e5m2, fp16> {
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[2]) {
-    pairs[0] = word << 8 & in_both(0xff00u);
+struct Halves<int4x2> {
+  static constexpr int kPairs = 4, kOffset = 8, kOfOddPairs = 4;
+  static constexpr float kUnit = 0x1p24f;
+  static constexpr bool kSplit = true, kLosesSpecials = false;
+  WEFT_INLINE static void of_row(u32 word, u32 (&pairs)[4]) {
+    WEFT_UNROLL
+    for (int i = 0; i < 4; i += 2) {
+      pairs[i] = ptx::and_xor(word >> 4 * i, in_both(0xfu), in_both(0x8u));
+      pairs[i + 1] = ptx::and_xor(word >> 4 * i, in_both(0xf0u), in_both(0x80u));
+    }
+  }
+  WEFT_INLINE static void of_two_rows(u32 word, u32 (&pairs)[4]) { of_row(word, pairs); }
+};
+
+// fp16 with three bits fewer of mantissa.
+template <>
+struct Halves<fp8_e5m2> {
+  static constexpr int kPairs = 2, kOffset = 0, kOfOddPairs = 0;
+  static constexpr float kUnit = 1;
+  static constexpr bool kSplit = true, kLosesSpecials = false;
+  WEFT_INLINE static void of_row(u32 word, u32 (&pairs)[2]) {
+    pairs[0] = ptx::permute(word, 0, 0x2404u);
     pairs[1] = word & in_both(0xff00u);
   }
+  WEFT_INLINE static void of_two_rows(u32 word, u32 (&pairs)[2]) { of_row(word, pairs); }
 };
-// From 1,024 on the lowest bits of fp16 count in ones.
+
+#if WEFT_SM >= 89
 template <>
-struct Pairs<signed char, fp16> {
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[2]) {
-    WEFT_UNROLL
-    for (int i = 0; i < 2; ++i)
-      pairs[i] = ptx::multiply_add_fp16x2(ptx::and_xor(word >> 8 * i, in_both(0xffu), in_both(0x6480u)),
-                                          in_both(0x3c00u), in_both(0xe480u));  // 1, -(1,024 + 128)
-  }
+struct Halves<fp8_e4m3> {
+  static constexpr int kPairs = 2, kOffset = 0, kOfOddPairs = 0;
+  static constexpr float kUnit = 1;
+  static constexpr bool kSplit = false, kLosesSpecials = false;
+  WEFT_INLINE static void of_row(u32 word, u32 (&pairs)[2]) { ptx::from_e4m3x4(word, pairs[0], pairs[1]); }
+  WEFT_INLINE static void of_two_rows(u32 word, u32 (&pairs)[2]) { of_row(ptx::permute(word, 0, 0x3120u), pairs); }
 };
+#else
+// One bit further down it has fp16's sign, exponent and mantissa, but for the bias of the exponent, which is 8 less.
 template <>
-struct Pairs<int4x2, fp16> {
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[4]) {
+struct Halves<fp8_e4m3> {
+  static constexpr int kPairs = 2, kOffset = 0, kOfOddPairs = 0;
+  static constexpr float kUnit = 0x1p8f;
+  static constexpr bool kSplit = true, kLosesSpecials = true;
+  WEFT_INLINE static void of_row(u32 word, u32 (&pairs)[2]) {
     WEFT_UNROLL
-    for (int i = 0; i < 4; ++i)
-      pairs[i] = ptx::multiply_add_fp16x2(ptx::and_xor(word >> 4 * i, in_both(0xfu), in_both(0x6408u)),
-                                          in_both(0x3c00u), in_both(0xe408u));  // 1, -(1,024 + 8)
+    for (int i = 0; i < 2; ++i) {
+      const u32 odd = i == 0 ? word << 8 : word;  // bytes 1 and 3
+      pairs[i] = ptx::and_or(odd, in_both(0x8000u), odd >> 1 & in_both(0x3f80u));
+    }
   }
+  WEFT_INLINE static void of_two_rows(u32 word, u32 (&pairs)[2]) { of_row(word, pairs); }
 };
+#endif
 
 #if WEFT_SM >= 80
-template <>
-struct Pairs<fp8_e4m3, bf16> {
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[2]) {
-    Fp8<4, 0x7f0u>::unpack(word, pairs, [](u32 pair) {
-      return ptx::multiply_add_bf16x2(pair, in_both(0x7b80u), in_both(0x8000u));  // 2^120, -0
-    });
-  }
-};
-template <>
-struct Pairs<fp8_e5m2, bf16> {
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[2]) {
-    Fp8<3, 0xfe0u>::unpack(word, pairs, [](u32 pair) {
-      return ptx::multiply_add_bf16x2(pair, in_both(0x7780u), in_both(0x8000u));  // 2^112, -0
-    });
-  }
-};
-
 // The registers of a product of 16 rows and columns from the integers of a lane.
 
 // Integers of 4 bits less kOffset, in one word: number i of the low halves at bit 4 i, of the high halves 16 above. As
@@ -132,20 +138,9 @@ struct Int8s {
                                     ptx::and_or(bytes, 0x007f007fu, 0x43004300u));
   }
 };
-template <>
-struct Pairs<signed char, bf16> {
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[2]) {
-    pairs[0] = Int8s::pair(word);
-    pairs[1] = Int8s::pair(word >> 8);
-  }
-};
-template <>
-struct Pairs<int4x2, bf16> {
-  WEFT_INLINE static void unpack(u32 word, u32 (&pairs)[4]) { Nibbles<8, 8>::unpack(&word, pairs); }
-};
 #endif
 
-// Of types with codes that are NaN or infinite: the highest bit of each byte of a word that is one; other bits are any.
+// Types with codes that are NaN or infinite.
 template <class Stored>
 inline constexpr bool kHasSpecials = false;
 template <>
@@ -153,15 +148,7 @@ inline constexpr bool kHasSpecials<fp8_e4m3> = true;
 template <>
 inline constexpr bool kHasSpecials<fp8_e5m2> = true;
 
-template <class Stored>
-WEFT_INLINE u32 specials(u32 word) = delete;
-template <>
-WEFT_INLINE u32 specials<fp8_e4m3>(u32 word) {
-  return (word & 0x7f7f7f7fu) + 0x01010101u;
-}
-template <>
-WEFT_INLINE u32 specials<fp8_e5m2>(u32 word) {
-  return (word & 0x7c7c7c7cu) + 0x04040404u;
-}
+// Of e4m3: the highest bit of each byte of a word that is NaN; other bits are any.
+WEFT_INLINE u32 specials(u32 word) { return (word & 0x7f7f7f7fu) + 0x01010101u; }
 
 }  // namespace weft::tile

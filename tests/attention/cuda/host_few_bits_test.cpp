@@ -4,26 +4,21 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 
-#include "attention/kernel.h"
-#include "host_target.h"
-#include "tests/attention/kernels/problem.h"
+#include "few_bits.h"
 #include "weft/block_sparse.h"
 
 namespace weft {
 namespace {
 
 using testing::Case;
+using testing::few_bits_case;
 using testing::host_machine;
 using testing::Problem;
+using testing::products_of;
+using testing::SpecialNumbers;
 
-// Never the plain path, which takes any strides.
-AttentionKernel products_of(AttentionSpec spec) {
-  spec.loader = Loader::cp_async;
-  return build_on(host_machine(), spec);
-}
 std::string wrong_of_products(Problem& problem, const AttentionSpec& spec, const PlanInput& input) {
   problem.reference();
   const AttentionKernel kernel = products_of(spec);
@@ -35,19 +30,6 @@ std::string wrong_of_products(const Case& c) {
   Problem problem(c);
   return wrong_of_products(problem, problem.spec(), problem.input(3)) +
          wrong_of_products(problem, problem.spec(), problem.input(2, PlanMode::fixed_split, 64));
-}
-
-Case few_bits_case(DType q, DType kv, KvScales scales, int dim) {
-  Case c;
-  c.q_dtype = c.o_dtype = q;
-  c.kv_dtype = kv;
-  c.kv_scales = scales;
-  c.kv_heads = 2;
-  c.group = 3;
-  c.head_dim_qk = c.head_dim_vo = dim;
-  c.mask = Mask::causal;
-  c.lengths = {{1, 150}, {5, 37}, {1, 0}};
-  return c;
 }
 
 constexpr DType kE4m3 = DType::fp8_e4m3, kE5m2 = DType::fp8_e5m2, kBf16 = DType::bf16, kFp16 = DType::fp16;
@@ -99,7 +81,7 @@ TEST(HostMachineFewBits, DimsThatEndWithinAProduct) {
 // Tiles of 16, 64 and 128 rows, whose queries stay in registers or do not.
 TEST(HostMachineFewBits, Prompts) {
   for (const DType kv : {DType::int4, kE4m3}) {
-    Case c = few_bits_case(kBf16, kv, kv == DType::int4 ? KvScales::token : KvScales::none, 128);
+    Case c = few_bits_case(kBf16, kv, kv == DType::int4 ? KvScales::token : KvScales::head, 128);
     c.kv_heads = 1;
     c.lengths = {{90, 130}, {3, 70}};
     EXPECT_EQ(wrong_of_products(c), "");
@@ -146,8 +128,6 @@ TEST(FewBitsRefusal, NamesWhatEachFamilyLacks) {
   EXPECT_TRUE(has(refused(spec), "mma: head dims are above 256")) << refused(spec);
   spec = {.q_dtype = DType::fp32, .kv_dtype = kE4m3};
   EXPECT_TRUE(has(refused(spec), "no products in fp32")) << refused(spec);
-  spec = {.q_dtype = kFp16, .kv_dtype = DType::int8, .kv_scales = KvScales::token};
-  EXPECT_TRUE(has(refused(spec), "scales of tokens may be too small for fp16")) << refused(spec);
   spec = {.q_dtype = kBf16, .kv_dtype = kE5m2};
   spec.variant = {.name = "halved_keys",
                   .text = "struct halved_keys { real key_transform(P, Vec x, int i, Row) { return x[i] / 2; } };"};
@@ -213,57 +193,12 @@ TEST_P(EveryCode, IsTheNumberThatItStandsFor) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Types, EveryCode,
-                         ::testing::Values(std::pair{kBf16, DType::int8}, std::pair{kBf16, DType::int4},
-                                           std::pair{kBf16, kE4m3}, std::pair{kBf16, kE5m2},
-                                           std::pair{kFp16, DType::int8}, std::pair{kFp16, DType::int4},
-                                           std::pair{kFp16, kE4m3}, std::pair{kFp16, kE5m2}),
+                         ::testing::Values(std::pair{kBf16, DType::int8}, std::pair{kFp16, DType::int4},
+                                           std::pair{kBf16, kE4m3}, std::pair{kBf16, kE5m2}),
                          [](const auto& types) {
                            return std::string(to_string(types.param.first)) + "_" +
                                   std::string(to_string(types.param.second));
                          });
-
-// What one code or scale of request 0 makes of the outputs: what the reference says, and every bit as before in rows
-// that do not see its token.
-class SpecialNumbers : public ::testing::Test {
- protected:
-  void make(DType kv, KvScales scales, int qo_len, DType q = kBf16) {
-    Case c = few_bits_case(q, kv, scales, 128);
-    c.o_dtype = DType::fp32;
-    c.lengths = {{qo_len, 71}, {1, 30}};
-    c.group = 2;
-    problem_ = std::make_unique<Problem>(c);
-    kernel_ = products_of(problem_->spec());
-  }
-  void expect_as_in_reference(int token, const std::function<void(Problem&)>& put) {
-    Problem& problem = *problem_;
-    const std::vector<char> cache = problem.cache_bytes();
-    const Plan plan = kernel_.plan(problem.input(2));
-    const AttentionTensors t = problem.tensors();
-    run_on(host_machine(), kernel_, plan, t);
-    const std::vector<float> before(t.o.as<float>(), t.o.as<float>() + t.o.size());
-    put(problem);
-    run_on(host_machine(), kernel_, plan, t);
-    const ReferenceResult expected = attention_reference(problem.spec(), problem.input(1), t);
-    const int64_t of_row = t.o.shape(1) * t.o.shape(2), rows_of_first = t.o.shape(0) - 1;
-    for (int64_t i = 0; i < t.o.size(); ++i) {
-      const auto at = static_cast<size_t>(i);
-      const float got = t.o.as<float>()[i];
-      const int64_t row = i / of_row;
-      if (row >= rows_of_first || !problem.sees(0, static_cast<int>(row), token)) {
-        ASSERT_EQ(std::memcmp(&got, &before[at], sizeof got), 0) << "row " << row << " does not see it";
-      } else if (!std::isfinite(expected.o[at])) {
-        ASSERT_FALSE(std::isfinite(got)) << "row " << row << " element " << i % 128;
-      } else {
-        ASSERT_NEAR(got, expected.o[at], 0.02 * (1 + std::abs(expected.o[at])))
-            << "row " << row << " element " << i % 128;
-      }
-    }
-    problem.put_cache_bytes(cache);
-  }
-
-  std::unique_ptr<Problem> problem_;
-  AttentionKernel kernel_;
-};
 
 constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
@@ -272,21 +207,68 @@ TEST_F(SpecialNumbers, OfValuesReachTheRowsThatSeeThem) {
   make(kE4m3, KvScales::none, 5);
   for (const auto& [code, element] : {std::pair{0x7f, 100}, {0xff, 3}})
     expect_as_in_reference(67, [&](Problem& p) { p.put_value(0, 67, code, element); });
-  make(kE5m2, KvScales::none, 5, kFp16);  // which becomes no other number
-  expect_as_in_reference(67, [](Problem& p) { p.put_value(0, 67, 0x7c, 100); });
 }
 
 TEST_F(SpecialNumbers, OfKeysReachTheRowsThatSeeThem) {
-  make(kE4m3, KvScales::none, 1);
-  expect_as_in_reference(67, [](Problem& p) { p.put_key(0, 67, 0xff, 100); });
-  make(kE5m2, KvScales::token, 5);
+  make(kE5m2, KvScales::token, 5, kFp16);
   for (const int code : {0x7f, 0xfc}) expect_as_in_reference(67, [&](Problem& p) { p.put_key(0, 67, code, 100); });
+  expect_as_in_reference(67, [](Problem& p) { p.put_value(0, 67, 0x7c, 100); });
 }
 
+// A scale that is infinite stands beside a value that is 0: their product is NaN.
 TEST_F(SpecialNumbers, OfScalesReachTheRowsThatSeeThem) {
   make(DType::int8, KvScales::token, 5);
   for (const double scale : {kNoNumber, -std::numeric_limits<double>::infinity()})
-    expect_as_in_reference(67, [&](Problem& p) { p.put_value_scale(0, 67, scale); });
+    expect_as_in_reference(67, [&](Problem& p) {
+      p.put_value_scale(0, 67, scale);
+      p.put_value(0, 67, 0, 5);
+    });
+}
+
+// Queries by a power of two, the logits' scale by its reciprocal: not a bit changes, wherever bf16 has room.
+TEST(HostMachineFewBits, QueriesOfAnySize) {
+  Problem problem(few_bits_case(kBf16, DType::int4, KvScales::head, 64));
+  const AttentionKernel kernel = products_of(problem.spec());
+  const Plan plan = kernel.plan(problem.input(2));
+  AttentionTensors t = problem.tensors();
+  const auto outputs = [&] {
+    problem.poison_outputs();
+    run_on(host_machine(), kernel, plan, t);
+    return problem.outputs();
+  };
+  const std::string expected = outputs();
+  const std::vector<char> queries(static_cast<const char*>(t.q.data()),
+                                  static_cast<const char*>(t.q.data()) + 2 * t.q.size());
+  const float sm_scale = t.sm_scale.value_or(1 / std::sqrt(64.f));
+  for (const int exponent : {-60, 20, 100}) {
+    for (int64_t i = 0; i < t.q.size(); ++i)
+      testing::put(t.q.data(), kBf16, i, std::ldexp(testing::get(queries.data(), kBf16, i), exponent));
+    t.sm_scale = std::ldexp(sm_scale, -exponent);
+    EXPECT_EQ(outputs(), expected) << exponent;
+  }
+}
+
+// Scales of tokens from 2^-60 to 2^60, which grow and shrink along the keys; without softmax weights of any size, too.
+TEST(HostMachineFewBits, WeightsOfAnySize) {
+  for (const bool grows : {true, false}) {
+    Case c = few_bits_case(grows ? kBf16 : kFp16, DType::int8, KvScales::token, 64);
+    c.o_dtype = DType::fp32;
+    c.lengths = {{1, 300}, {2, 140}};
+    Problem problem(c);
+    for (size_t request = 0; request < 2; ++request)
+      for (int t = 0; t < c.lengths[request].second; ++t)
+        problem.put_value_scale(request, t,
+                                std::ldexp(1 + t % 7 / 8., (grows ? t : -t) * 120 / 300 + (grows ? -60 : 60)));
+    EXPECT_EQ(wrong_of_products(problem, problem.spec(), problem.input(2)), "") << grows;
+  }
+  Case c = few_bits_case(kFp16, kE4m3, KvScales::none, 64);
+  c.o_dtype = DType::fp32;
+  c.variant = {.name = "large_weights",
+               .text =
+                   "struct large_weights { static constexpr bool use_softmax = false;\n"
+                   "  real logits_transform(P, Score c, real s) { return s * real(1 + c.kv_pos % 5 * 30000); } };"};
+  c.variant.use_softmax = false;
+  EXPECT_EQ(wrong_of_products(c), "");
 }
 
 }  // namespace

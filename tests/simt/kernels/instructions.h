@@ -93,6 +93,15 @@ WEFT_KERNEL(32, 1) void weft_instructions(WEFT_PARAM weft::InstructionsArgs args
 #else
     ++at;
 #endif
+    tell(ptx::permute(ptx::to_bits(x), ptx::to_bits(y), 0x2715u));
+#if WEFT_SM >= 89
+    u32 low, high;
+    ptx::from_e4m3x4(static_cast<u32>(lane * 0x04040404 + i * 0x01010101 + 0x03020100), low, high);
+    tell(low);
+    tell(high);
+#else
+    at += 2;
+#endif
     args.near[32 * i + lane] = ptx::exp2_fast(static_cast<float>(lane) * 0.37f - 3.f * static_cast<float>(i));
     args.near[128 + 32 * i + lane] = ptx::log2_fast(static_cast<float>(lane + 32 * i) * 0.37f + 0.01f);
   }

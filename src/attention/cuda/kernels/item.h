@@ -160,6 +160,15 @@ class Tokens : private TokensOfItem {
     }
     return 0;
   }
+  // Where token t lies, whose page was looked up.
+  struct Slot {
+    u32 page;
+    i64 slot;
+  };
+  WEFT_INLINE Slot slot(int page, int t) const {
+    if constexpr (S::kPaged) return {static_cast<u32>(page), static_cast<u32>(t - index_of_page(t) * page_size())};
+    return {0, first_slot + t};
+  }
   // Where token t lies: of one behind token `last` as if it were of that one's page.
   WEFT_INLINE Place place(int t, int last) const {
     if constexpr (S::kPaged) {
@@ -170,13 +179,12 @@ class Tokens : private TokensOfItem {
   }
   // Of a tensor in which so many tokens that follow each other share a row.
   template <int kSharing = 1>
+  WEFT_INLINE const char* row(const TokensView& view, const Slot& at, int head) const {
+    const i64 page = S::kPaged ? at.page : first_page;
+    return view.data + head * view.head_stride + page * view.page_stride + at.slot / kSharing * view.token_stride;
+  }
   WEFT_INLINE const char* row(const TokensView& view, int page, int t, int head) const {
-    const char* const data = view.data + head * view.head_stride;
-    if constexpr (S::kPaged) {
-      const int slot = t - index_of_page(t) * page_size();
-      return data + page * view.page_stride + slot / kSharing * view.token_stride;
-    }
-    return data + first_page * view.page_stride + (first_slot + t) / kSharing * view.token_stride;
+    return row(view, slot(page, t), head);
   }
 
  private:

@@ -6,6 +6,7 @@
 // asked for.
 #pragma once
 
+#include "attention/cuda/kernels/mma/few_bit_queries.h"
 #include "attention/cuda/kernels/mma/join.h"
 #include "attention/cuda/kernels/mma/kv_tiles.h"
 #include "attention/cuda/kernels/mma/logits.h"
@@ -97,13 +98,13 @@ class Attention {
     const int num_tiles = Shape::shared().walk.num_tiles;
     thread_.forget();
     ptx::cta_sync();
-    kv_tiles().fetch(0);
+    kv_tiles().fetch(0, num_tiles);
     rows_.load_queries(thread_);
     ptx::cp_async_commit();
     share_copies();
     if (num_tiles == 0) return;
     products_.begin(0);
-    fetch_behind(0);
+    fetch_behind(0, num_tiles);
     products_.wait_for_scores();
     WEFT_NO_UNROLL
     for (int tile = 0; tile < num_tiles; ++tile) {
@@ -114,7 +115,7 @@ class Attention {
       // Behind the last tile its own scores once more: what is under way may not depend on what is asked.
       products_.end(tile, tile + 1 < num_tiles ? tile + 1 : tile, states_);
       ptx::cta_sync();  // the tile was read
-      fetch_behind(tile + 1);
+      fetch_behind(tile + 1, num_tiles);
       products_.wait_for_scores();
     }
     thread_.forget();
@@ -126,34 +127,43 @@ class Attention {
     ptx::cta_sync();
   }
   // The tile behind this one is on its way, and the one behind that is found.
-  WEFT_INLINE void fetch_behind(int tile) const {
-    kv_tiles().fetch(tile + 1);
+  WEFT_INLINE void fetch_behind(int tile, int num_tiles) const {
+    kv_tiles().fetch(tile + 1, num_tiles);
     ptx::cp_async_commit();
-    kv_tiles().locate(tile + 2);
+    kv_tiles().locate(tile + 2, num_tiles, kv_tiles().look_up(tile + 2, num_tiles));
   }
 
   WEFT_INLINE void multiply_each(const FirstPages& pages) {
     states_.clear();
     kv_tiles().locate_first(pages);
     const int num_tiles = Shape::shared().walk.num_tiles;
+    // Where registers have room, pages are asked for a tile before they are needed.
+    constexpr bool kLooksAhead = Shape::kRows == 16;
+    typename KvTiles::Found next{};
+    if constexpr (kLooksAhead) next = kv_tiles().look_up(kStages, num_tiles);
+    ptx::cta_sync();
     WEFT_NO_UNROLL
-    for (int tile = 1 - kStages; tile < num_tiles; ++tile) {
+    for (int tile = 0; tile < kStages - 1; ++tile) {
       thread_.forget();
-      if (tile >= 0) ptx::cp_async_wait<kStages - 2>();
-      Shape::publish();
-      ptx::cta_sync();  // the tile is there, and the one before it was read
-      kv_tiles().fetch(tile + kStages - 1);
-      if (tile == 1 - kStages) {  // they come nearer than the first keys
+      kv_tiles().fetch(tile, num_tiles);
+      if (tile == 0) {  // they come nearer than the first keys
         rows_.load_queries(thread_);
         HeadScales<Shape>::load(thread_, rows_.call, rows_.kv_head);
       }
       ptx::cp_async_commit();
-      if (tile < 0) continue;
-      kv_tiles().locate(tile + kStages);
-      if (tile == 0) {
-        if constexpr (Shape::kFewBits) rows_.order_queries(thread_);
-        products_.keep_queries(thread_);
-      }
+    }
+    if (num_tiles > 0) begin_queries();
+    WEFT_NO_UNROLL
+    for (int tile = 0; tile < num_tiles; ++tile) {
+      thread_.forget();
+      ptx::cp_async_wait<kStages - 2>();
+      Shape::publish();
+      ptx::cta_sync();  // the tile is there, and the one before it was read
+      kv_tiles().fetch(tile + kStages - 1, num_tiles);
+      ptx::cp_async_commit();
+      if constexpr (!kLooksAhead) next = kv_tiles().look_up(tile + kStages, num_tiles);
+      kv_tiles().locate(tile + kStages, num_tiles, next);
+      if constexpr (kLooksAhead) next = kv_tiles().look_up(tile + kStages + 1, num_tiles);
       if constexpr (Shape::H::key_transform) kv_tiles().transform_keys(tile);
       non_finite_.look_at(thread_, tile);
       products_.multiply(rows_, thread_, tile, states_);
@@ -161,6 +171,13 @@ class Attention {
     thread_.forget();
     ptx::cp_async_wait<0>();
     ptx::cta_sync();
+  }
+  // Queries came with the first tile.
+  WEFT_INLINE void begin_queries() {
+    ptx::cp_async_wait<kStages - 2>();
+    ptx::cta_sync();
+    if constexpr (Shape::kFewBits) FewBitQueries<Shape>::make(thread_);
+    products_.keep_queries(thread_);
   }
 
   const Rows<Shape> rows_;

@@ -35,6 +35,12 @@ struct VisibleRange {
   constexpr bool is_seen(int begin, int end) const {
     return (low[0] <= begin && end <= high[0]) || (low[1] <= begin && end <= high[1]);
   }
+  // Without a branch.
+  constexpr bool holds(int pos) const {
+    return (static_cast<int>(low[0] <= pos) & static_cast<int>(pos < high[0])) +
+               (static_cast<int>(low[1] <= pos) & static_cast<int>(pos < high[1])) !=
+           0;
+  }
   constexpr bool is_seen_by_all(int begin, int end) const {
     return (all_low[0] <= begin && end <= all_high[0]) || (all_low[1] <= begin && end <= all_high[1]);
   }

@@ -1,4 +1,4 @@
-// Conversions of the hardware: two floats to two 16-bit ones, `low` in the low half; fp16 pairs to floats.
+// Conversions of the hardware: two floats to two 16-bit ones, `low` in the low half; fp16 pairs to floats; fp8 to fp16.
 #pragma once
 
 #include "tile/cuda/ptx/target.h"
@@ -36,5 +36,14 @@ WEFT_INLINE float from_fp16(u16 bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
   return y;
 }
+#if WEFT_SM >= 89
+// Four fp8 numbers exactly, NaN among them: two pairs of fp16.
+WEFT_INLINE void from_e4m3x4(u32 word, u32& low, u32& high) {
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}"
+      : "=r"(low), "=r"(high)
+      : "r"(word));
+}
+#endif
 
 }  // namespace weft::ptx

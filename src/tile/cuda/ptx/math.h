@@ -28,12 +28,8 @@ WEFT_INLINE u32 and_xor(u32 x, u32 mask, u32 bits) {
   asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
   return y;
 }
-// a * b + c in two pairs of fp16 numbers, each rounded once; subnormal numbers are kept.
-WEFT_INLINE u32 multiply_add_fp16x2(u32 a, u32 b, u32 c) {
-  u32 y;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
-  return y;
-}
+// Byte i of the result is that of the eight of x and y which nibble i of `bytes` names; x has 0 to 3.
+WEFT_INLINE u32 permute(u32 x, u32 y, u32 bytes) { return __byte_perm(x, y, bytes); }
 #if WEFT_SM >= 80
 // a * b + c in two pairs of bf16 numbers, each rounded once; subnormal numbers are kept, NaN becomes 0x7fff.
 WEFT_INLINE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {

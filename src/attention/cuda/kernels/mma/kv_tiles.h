@@ -39,8 +39,9 @@ class KvTiles {
       if (tile >= kStages - 1 || tile >= s.walk.num_tiles) continue;
       const int t = token_to_load(rows_, tile, at % kKeys);
       const int page = t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t);
-      prefetch(s.tokens.row(rows_.call.k, page, t, rows_.kv_head), kKeyBytes);
-      prefetch(s.tokens.row(rows_.call.v, page, t, rows_.kv_head), kValueBytes);
+      const auto slot = s.tokens.slot(page, t);
+      prefetch(s.tokens.row(rows_.call.k, slot, rows_.kv_head), kKeyBytes);
+      prefetch(s.tokens.row(rows_.call.v, slot, rows_.kv_head), kValueBytes);
     }
   }
 
@@ -55,15 +56,23 @@ class KvTiles {
       locate(tile, key, t, t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t));
     }
   }
-  WEFT_INLINE void locate(int tile) const {
-    if (thread_.index >= kKeys || tile >= Shape::shared().walk.num_tiles) return;
+  // The token that this thread finds in a tile, and its page: a trip to memory, so that a loop asks a tile ahead.
+  struct Found {
+    int t, page;
+  };
+  WEFT_INLINE Found look_up(int tile, int num_tiles) const {
+    if ((kKeys < kThreads && thread_.index >= kKeys) || tile >= num_tiles) return {0, 0};
     const int t = token_to_load(rows_, tile, thread_.index);
-    locate(tile, thread_.index, t, Shape::shared().tokens.page(t));
+    return {t, Shape::shared().tokens.page(t)};
+  }
+  WEFT_INLINE void locate(int tile, int num_tiles, const Found& found) const {
+    if ((kKeys < kThreads && thread_.index >= kKeys) || tile >= num_tiles) return;
+    locate(tile, thread_.index, found.t, found.page);
   }
 
   // A tile that was located is on its way to its stage; where there is no such tile, nothing is.
-  WEFT_INLINE void fetch(int tile) const {
-    if (tile < Shape::shared().walk.num_tiles) copy(tile);
+  WEFT_INLINE void fetch(int tile, int num_tiles) const {
+    if (tile < num_tiles) copy(tile);
   }
 
   // The tile's keys as their hook makes them, rounded to what is multiplied.
@@ -95,20 +104,21 @@ class KvTiles {
   WEFT_INLINE void locate(int tile, int key, int t, int page) const {
     auto& s = Shape::shared();
     Source<S::kBlockSparse>& source = s.sources[tile % Shape::kRing][key];
-    source.k = s.tokens.row(rows_.call.k, page, t, rows_.kv_head);
-    source.v = s.tokens.row(rows_.call.v, page, t, rows_.kv_head);
+    const auto slot = s.tokens.slot(page, t);
+    source.k = s.tokens.row(rows_.call.k, slot, rows_.kv_head);
+    source.v = s.tokens.row(rows_.call.v, slot, rows_.kv_head);
     if constexpr (S::kBlockSparse) {  // its own, whoever stands in its place
       const int own = s.walk.at(tile) + key;
       source.bits = own < s.walk.end ? bits_of_token(rows_.call, rows_.item, own) : -1;
       source.pos = own < s.walk.end ? position_of(rows_.call, rows_.item, own) : -1;
     }
     if constexpr (Shape::kTokenScales) {  // they land with the first tile that is fetched from here on
-      Scales& scales = token_scales<Shape>(tile)[key];
+      TokenScales<Shape>& scales = token_scales<Shape>(tile);
       const auto of = [&](const TokensView& view) {
-        return s.tokens.template row<S::kScaleGroup>(view, page, t, rows_.kv_head);
+        return s.tokens.template row<S::kScaleGroup>(view, slot, rows_.kv_head);
       };
-      ptx::cp_async_4(&scales.of_key, of(rows_.call.k_scale));
-      ptx::cp_async_4(&scales.of_value, of(rows_.call.v_scale));
+      ptx::cp_async_4(&scales.of_key[key], of(rows_.call.k_scale));
+      ptx::cp_async_4(&scales.of_value[key], of(rows_.call.v_scale));
     }
   }
   WEFT_INLINE void copy(int tile) const {
@@ -119,14 +129,24 @@ class KvTiles {
     const auto values = Shape::values_of(tile % kStages);
     const CopyKeys of_keys(keys, thread_.index);
     const CopyValues of_values(values, thread_.index);
+    // Where registers have room, sources are read some copies ahead: each read behind a copy waits for its own trip.
+    constexpr int kCopies = CopyKeys::template kCopies<kKeys>;
+    constexpr int kAhead = !Shape::kIsAlone ? 1 : kCopies % 8 == 0 ? 8 : kCopies % 4 == 0 ? 4 : 1;
     WEFT_UNROLL
-    for (int i = 0; i < CopyKeys::template kCopies<kKeys>; ++i) {
-      if (!of_keys.template has<kKeys>(i)) continue;
-      const auto& source = sources[of_keys.row(i)];
-      const char* const k = source.k;
-      const char* const v = source.v;
-      of_keys.template copy<kKeyBytes>(keys, i, k);
-      if constexpr (kKeyHalves == kValueHalves) of_values.template copy<kValueBytes>(values, i, v);
+    for (int first = 0; first < kCopies; first += kAhead) {
+      const char *k[kAhead], *v[kAhead];
+      WEFT_UNROLL
+      for (int i = 0; i < kAhead; ++i) {
+        if (!of_keys.template has<kKeys>(first + i)) continue;
+        k[i] = sources[of_keys.row(first + i)].k;
+        v[i] = sources[of_keys.row(first + i)].v;
+      }
+      WEFT_UNROLL
+      for (int i = 0; i < kAhead; ++i) {
+        if (!of_keys.template has<kKeys>(first + i)) continue;
+        of_keys.template copy<kKeyBytes>(keys, first + i, k[i]);
+        if constexpr (kKeyHalves == kValueHalves) of_values.template copy<kValueBytes>(values, first + i, v[i]);
+      }
     }
     if constexpr (kKeyHalves != kValueHalves) WEFT_UNROLL
     for (int i = 0; i < CopyValues::template kCopies<kKeys>; ++i)

@@ -1,7 +1,7 @@
 // Values that are not finite reach only rows that see them. Where a row does not, its probability is 0, and 0 times NaN
 // is NaN: what such values would make of a tile is seen at the end; then all is done again with them left out, and they
-// are added to the rows that see them. Codes of fp8 that are no finite number make others of a product: they are looked
-// for in each tile, and keys that have some are multiplied one by one (special_keys.h) when all is done again.
+// are added to the rows that see them. Before sm_89 a code of fp8 that is NaN makes another number of a product: it is
+// looked for in each tile, and keys that have some are multiplied one by one (special_keys.h) when all is done again.
 #pragma once
 
 #include "attention/cuda/kernels/mma/rows.h"
@@ -22,12 +22,12 @@ WEFT_INLINE void add_non_finite(const TileRows& rows, const Thread<Shape>& threa
     if (!rows.visible().touches(pos, pos + 1)) continue;
     const i64 bits = bits_of_token(rows.call, rows.item, t);
     const Tokens<S> tokens(rows.call, rows.item);
-    const int page = tokens.page(t);
-    const char* const row = tokens.row(rows.call.v, page, t, rows.kv_head);
+    const auto slot = tokens.slot(tokens.page(t), t);
+    const char* const row = tokens.row(rows.call.v, slot, rows.kv_head);
     float scale = HeadScales<Shape>::of_value();
     if constexpr (Shape::kTokenScales)
-      scale = *reinterpret_cast<const float*>(
-          tokens.template row<S::kScaleGroup>(rows.call.v_scale, page, t, rows.kv_head));
+      scale =
+          *reinterpret_cast<const float*>(tokens.template row<S::kScaleGroup>(rows.call.v_scale, slot, rows.kv_head));
     WEFT_NO_UNROLL
     for (int i = thread.index; i < Shape::kDimVo; i += Shape::kThreads) {
       const float v = scale * element<typename S::Cache>(row, i);
@@ -50,9 +50,9 @@ class NonFinite {
 
   // Whether all has to be done again, from here on with such values left out.
   WEFT_INLINE bool start(const Rows<Shape>& rows, const Thread<Shape>& thread, const States<Shape>& states) {
-    if (started_ || !(rows.may_differ() || Shape::kSpecials) || !has_some(thread, states)) return false;
+    if (started_ || !(rows.may_differ() || tile::kHasSpecials<Cache>) || !has_some(thread, states)) return false;
     started_ = true;
-    if constexpr (Shape::kSpecials)
+    if constexpr (Shape::Halves::kLosesSpecials)
       if (thread.index == 0) Shape::shared().special_keys = 1;
     return true;
   }
@@ -74,7 +74,7 @@ class NonFinite {
  private:
   WEFT_INLINE void leave_out(const Thread<Shape>& thread, int tile) const {
     const auto values = Shape::values_of(tile % Shape::kStages);
-    if constexpr (!Shape::kFewBits || Shape::kSpecials) {
+    if constexpr (!Shape::kFewBits || tile::kHasSpecials<Cache>) {
       constexpr int kOfChunk = 16 / static_cast<int>(sizeof(Cache));
       WEFT_NO_UNROLL
       for (int i = thread.index; i < Shape::kKeys * Shape::kPadVo; i += kThreads) {
@@ -84,20 +84,20 @@ class NonFinite {
       }
     }
     if constexpr (Shape::kTokenScales)
-      if (float& scale = token_scales<Shape>(tile)[thread.index % Shape::kKeys].of_value;
+      if (float& scale = token_scales<Shape>(tile).of_value[thread.index % Shape::kKeys];
           thread.index < Shape::kKeys && !is_finite(scale))
         scale = 0;
     Shape::publish();
     ptx::cta_sync();
   }
   WEFT_INLINE void find_specials(const Thread<Shape>& thread, int stage) {
-    if constexpr (Shape::kSpecials) {
+    if constexpr (Shape::Halves::kLosesSpecials) {
       const u8* const begin = Shape::keys_of(stage).data;  // values lie behind
       WEFT_UNROLL_4
       for (int at = 16 * thread.index; at < Shape::kStageBytes; at += 16 * kThreads) {
         const Bytes16 numbers = *reinterpret_cast<const Bytes16*>(begin + at);
         WEFT_UNROLL
-        for (int w = 0; w < 4; ++w) special_ |= tile::specials<Cache>(numbers.word[w]);
+        for (int w = 0; w < 4; ++w) special_ |= tile::specials(numbers.word[w]);
       }
     }
   }
@@ -105,7 +105,7 @@ class NonFinite {
   WEFT_INLINE bool has_some(const Thread<Shape>& thread, const States<Shape>& states) const {
     auto& s = Shape::shared();
     bool found = states.has_non_finite();
-    if constexpr (Shape::kSpecials) found = ptx::ballot((special_ & 0x80808080u) != 0) != 0 || found;
+    if constexpr (Shape::Halves::kLosesSpecials) found = ptx::ballot((special_ & 0x80808080u) != 0) != 0 || found;
     if (thread.lane == 0) s.not_finite[thread.warp] = found;
     ptx::cta_sync();
     bool finite = true;

@@ -15,14 +15,6 @@ WEFT_INLINE int position_of_key(const Source<kBlockSparse>* sources, int begin, 
   return begin + key;
 }
 
-// Keys of few bits become pairs of numbers that stand apart in a word (tile::Pairs), and so do queries beside them:
-// where element i of a row of queries lies. Of each 4 * kRun elements a lane has kRun neighbours.
-template <int kRun>
-WEFT_INLINE constexpr int place_of_element(int i) {
-  const int lane = i % (4 * kRun) / kRun, pair = i % kRun % (kRun / 2), high = i % kRun / (kRun / 2);
-  return i / (4 * kRun) * (4 * kRun) + pair / 2 * 16 + pair % 2 * 8 + lane * 2 + high;
-}
-
 // n fused rows of one KV head of an item, from its fused row `first` on; where they lie is said by who derives from it.
 template <class Shape>
 struct RowsOfItem {
@@ -38,10 +30,7 @@ struct RowsOfItem {
     return !Shape::kFunctor && scale_of_logits() > 0x1p-100f && scale_of_logits() < 0x1p100f ? scale_of_logits() : 1.f;
   }
   // From products of a head's stored numbers to logits.
-  WEFT_INLINE float scale_of_logits() const {
-    if constexpr (HeadScales<Shape>::kThere) return p.sm_scale * HeadScales<Shape>::of_key();
-    return p.sm_scale;
-  }
+  WEFT_INLINE float scale_of_logits() const { return p.sm_scale * HeadScales<Shape>::of_key(); }
   WEFT_INLINE bool by_position() const { return Shape::S::kBlockSparse && header().positions_per_page > 0; }
   WEFT_INLINE bool has_bits() const { return Shape::S::kBlockSparse && header().bits_index.count > 0; }
   // Whether rows may see different keys.
@@ -65,9 +54,11 @@ WEFT_INLINE void find_seen_tiles(const Rows& rows, const FusedRow* fused, int be
 // that some row sees.
 template <class Rows>
 WEFT_INLINE int token_to_load(const Rows& rows, int tile, int key) {
-  const auto& walk = rows.walk();
+  const auto walk = rows.walk();
+  const auto visible = rows.visible();
   const int t = walk.at(tile) + key, pos = rows.item.first_pos + t;
-  return t < walk.end && (rows.by_position() || rows.visible().touches(pos, pos + 1)) ? t : walk.end - 1;
+  const bool is_there = t < walk.end, is_seen = rows.by_position() || visible.holds(pos);
+  return is_there && is_seen ? t : walk.end - 1;
 }
 
 // In the CTA's shared memory.
@@ -99,29 +90,6 @@ struct Rows : RowsOfItem<Shape> {
   WEFT_INLINE void find_visible(int end) const {
     auto& s = Shape::shared();
     find_seen_tiles<Shape::kKeys>(*this, s.rows, item.kv_begin, end, s.visible, s.walk);
-  }
-
-  // Once queries have come: elements go to the places that keys of few bits have for them.
-  WEFT_INLINE void order_queries(const Thread<Shape>& thread) const {
-    constexpr int kRun = Shape::kRun, kChunks = kRun / 2, kUnits = kPadQk / (4 * kRun);
-    WEFT_NO_UNROLL
-    for (int at = thread.index; at < kRows * kUnits; at += Shape::kThreads) {
-      const auto chunk = [&](int i) {
-        return reinterpret_cast<Bytes16*>(Shape::queries().chunk(at / kUnits, at % kUnits * kChunks + i));
-      };
-      u32 from[2 * kRun], to[2 * kRun] = {};
-      WEFT_UNROLL
-      for (int i = 0; i < kChunks; ++i) WEFT_UNROLL
-      for (int w = 0; w < 4; ++w) from[4 * i + w] = chunk(i)->word[w];
-      WEFT_UNROLL
-      for (int i = 0; i < 4 * kRun; ++i) {
-        const int place = place_of_element<kRun>(i);
-        to[place / 2] |= (from[i / 2] >> 16 * (i % 2) & 0xffffu) << 16 * (place % 2);
-      }
-      WEFT_UNROLL
-      for (int i = 0; i < kChunks; ++i) *chunk(i) = {to[4 * i], to[4 * i + 1], to[4 * i + 2], to[4 * i + 3]};
-    }
-    ptx::cta_sync();
   }
 
   // Queries, as their hook makes them, are on their way to shared memory.

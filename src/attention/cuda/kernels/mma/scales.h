@@ -19,9 +19,11 @@ struct HeadScales {
     ptx::cp_async_4(&scales.of_key, call.k_scale.data + kv_head * call.k_scale.head_stride);
     ptx::cp_async_4(&scales.of_value, call.v_scale.data + kv_head * call.v_scale.head_stride);
   }
+  // With what keys of few bits are multiplied by as halves of products.
+  static constexpr bool kOfKey = kThere || Shape::Halves::kUnit != 1.f;
   WEFT_INLINE static float of_key() {
-    if constexpr (kThere) return Shape::shared().scales[0].of_key;
-    return 1.f;
+    if constexpr (kThere) return Shape::shared().scales[0].of_key * Shape::Halves::kUnit;
+    return Shape::Halves::kUnit;
   }
   WEFT_INLINE static float of_value() {
     if constexpr (kThere) return Shape::shared().scales[0].of_value;
@@ -29,24 +31,31 @@ struct HeadScales {
   }
 };
 
-// Of a tile's tokens.
+// Of a tile's tokens: where those of neighbours lie together.
 template <class Shape>
-WEFT_INLINE Scales* token_scales(int tile) {
-  return Shape::shared().scales + tile % Shape::kRing * Shape::kKeys;
+struct TokenScales {
+  static constexpr int kKeys = Shape::kKeys;
+  float of_key[kKeys], of_value[kKeys];
+};
+template <class Shape>
+WEFT_INLINE TokenScales<Shape>& token_scales(int tile) {
+  return reinterpret_cast<TokenScales<Shape>*>(Shape::shared().scales)[tile % Shape::kRing];
 }
+struct alignas(8) TwoScales {
+  float of[2];
+};
 
 // Scores or probabilities of keys from `first` on by their tokens' scales, where these have any.
-template <class Shape, float Scales::*kOf>
+template <class Shape, float (TokenScales<Shape>::*kOf)[Shape::kKeys]>
 WEFT_INLINE void multiply_by_tokens(const Thread<Shape>& thread, int tile, int first, typename Shape::Scores& s) {
   if constexpr (Shape::kTokenScales) {
-    const Scales* const scales = token_scales<Shape>(tile) + first + thread.column();
+    const float* const scales = (token_scales<Shape>(tile).*kOf) + first + thread.column();
     WEFT_UNROLL
-    for (int f = 0; f < Shape::kStepKeys / 8; ++f) WEFT_UNROLL
-    for (int e = 0; e < 2; ++e) {
-      const float scale = scales[8 * f + e].*kOf;
+    for (int f = 0; f < Shape::kStepKeys / 8; ++f) {
+      const TwoScales two = *reinterpret_cast<const TwoScales*>(scales + 8 * f);
       WEFT_UNROLL
       for (int m = 0; m < Shape::kStepFragments; ++m) WEFT_UNROLL
-      for (int half = 0; half < 2; ++half) s[m][f][2 * half + e] *= scale;
+      for (int e = 0; e < 4; ++e) s[m][f][e] *= two.of[e % 2];
     }
   }
 }

@@ -29,12 +29,24 @@ struct TileOf<true, kRows, kColumns> {
 };
 #endif
 
+// What is multiplied.
+template <class T, bool kFewBits>
+struct ProductOf {
+  using Type = T;
+};
+template <class T>
+struct ProductOf<T, true> {
+  using Type = fp16;
+};
+
 // How the numbers of keys and values are stored.
 template <class S>
 struct KvNumbers {
-  using Cache = typename S::Cache;  // what is multiplied, or fewer bits, which become that in registers
+  using Cache = typename S::Cache;  // what is multiplied, or fewer bits, which become fp16 in registers
+  using Halves = tile::Halves<Cache>;
   static constexpr bool kFewBits = sizeof(Cache) < sizeof(typename S::Multiplied);
-  static constexpr bool kSpecials = tile::kHasSpecials<Cache>, kTokenScales = S::kScaling == Scaling::token;
+  using Product = typename ProductOf<typename S::Multiplied, kFewBits>::Type;
+  static constexpr bool kTokenScales = S::kScaling == Scaling::token;
   // A lane has so many neighbouring outputs at a time, those of a register of values.
   static constexpr int kRun = tile::kPerWord<Cache>, kKvBits = 32 / kRun;
 };
@@ -47,9 +59,12 @@ struct Shape : KvNumbers<S_> {
   using F = F_;
   static constexpr bool kIsAlone = kIsAlone_, kByWarpgroup = kByWarpgroup_;
   using H = typename F::OfVariant;
-  using T = typename S::Multiplied;
+  using T = typename S::Multiplied;  // queries, and keys and values of 16 bits
   using Numbers = KvNumbers<S>;
-  using Numbers::kFewBits, Numbers::kSpecials, Numbers::kTokenScales, Numbers::kRun, Numbers::kKvBits;
+  using Numbers::kFewBits, Numbers::kTokenScales, Numbers::kRun, Numbers::kKvBits;
+  using Product = typename Numbers::Product;
+  // Probabilities times scales, or what stands in their place without a softmax, are of any size.
+  static constexpr bool kFollowsWeights = kFewBits && (kTokenScales || !F::kSoftmax);
   static constexpr int kFragments = kFragments_, kWarpsN = kWarpsN_, kKeys = kKeys_;
   static constexpr int kThreads = S::kThreads, kWarps = kWarpsM_ * kWarpsN;
   static constexpr int kLogitThreads = kThreads;  // that make the logits of a tile
@@ -70,7 +85,8 @@ struct Shape : KvNumbers<S_> {
   // is loaded beside these and what of few bits it becomes, addresses.
   static constexpr int registers(int keys, bool keeps_queries) {
     const int of_fragment = kPadVo / 2 + keys / 2 + (keeps_queries ? kPadQk / 4 : 8) + 8;
-    const int of_few_bits = kFewBits ? 2 * kRun + (kSpecials ? 26 : 0) : 0;
+    const int of_few_bits =
+        kFewBits ? 2 * kRun + (Numbers::Halves::kLosesSpecials ? 34 : 0) + (Numbers::Halves::kOffset > 0 ? 8 : 4) : 0;
     return 62 + of_few_bits + (kMaskFunctor ? 48 : 0) + (F::kSoftmax ? 0 : 20) + kFragments * of_fragment;
   }
   static constexpr int kOfBlocks = 56;      // where tokens of a block lie, and who sees them
@@ -122,7 +138,9 @@ struct Shape : KvNumbers<S_> {
     Walk<kKeys> walk;
     Tokens<S> tokens;
     float lse[kRows];
-    float maximum[kWarpsN][kRows], sum[kWarpsN][kRows];  // once a row is joined, sum[0] has the rest of its lse
+    // Once a row is joined, sum[0] has the rest of its lse. Before, beside few bits, maximum[0] and sum[0] have what
+    // becomes of its scores (few_bit_queries.h).
+    float maximum[kWarpsN][kRows], sum[kWarpsN][kRows];
     int not_finite[kWarps];
     int special_keys;  // not 0: some key's numbers may not be finite (special_keys.h)
     Source<S::kBlockSparse> sources[kRing][kKeys];

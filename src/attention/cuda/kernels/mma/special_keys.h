@@ -2,6 +2,7 @@
 // are worked out element by element. As rare as the keys are, and as slow as it is small.
 #pragma once
 
+#include "attention/cuda/kernels/mma/few_bit_queries.h"
 #include "attention/cuda/kernels/mma/rows.h"
 
 namespace weft::attention::cuda::mma {
@@ -32,21 +33,21 @@ class SpecialKeys {
     u32 found = 0;
     WEFT_NO_UNROLL
     for (int word = 0; word < Shape::kKeyHalves / 2; ++word)
-      found |= tile::specials<Cache>(reinterpret_cast<const u32*>(keys.chunk(key, word / 4))[word % 4]);
+      found |= tile::specials(reinterpret_cast<const u32*>(keys.chunk(key, word / 4))[word % 4]);
     return (found & 0x80808080u) != 0;
   }
   WEFT_INLINE static float product(int row, const typename Shape::Keys& keys, int key) {
-    using T = typename Shape::T;
+    using T = typename Shape::Product;
     const auto queries = Shape::queries();
     float sum = 0;
     WEFT_NO_UNROLL
     for (int i = 0; i < Shape::kDimQk; ++i) {
-      const int place = place_of_element<Shape::kRun>(i);
+      const int place = place_of_element<Shape>(i);
       const T q = reinterpret_cast<const T*>(queries.chunk(row, place / 8))[place % 8];
       const Cache k = reinterpret_cast<const Cache*>(keys.chunk(key, i / 16))[i % 16];
       sum += tile::to_float(q) * tile::to_float(k);
     }
-    return sum;
+    return sum * (1.f / Shape::Halves::kUnit);
   }
 };
 

@@ -13,17 +13,11 @@ WEFT_INLINE float sum(float a, float b) { return a + b; }
 WEFT_INLINE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 WEFT_INLINE u32 and_or(u32 x, u32 mask, u32 bits) { return (x & mask) | bits; }
 WEFT_INLINE u32 and_xor(u32 x, u32 mask, u32 bits) { return (x & mask) ^ bits; }
-WEFT_INLINE u32 multiply_add_fp16x2(u32 a, u32 b, u32 c) {
-  // Exact in double: products have 22 bits, and exponents lie within 2^-48 and 2^32.
-  const auto element = [](u32 pair, int half) {
-    return static_cast<double>(simt::from_fp16(static_cast<u16>(pair >> 16 * half)));
-  };
-  u32 y = 0;
-  for (int half = 0; half < 2; ++half) {
-    const double exact = element(a, half) * element(b, half) + element(c, half);
-    y |= static_cast<u32>(simt::to_fp16(simt::rounded_to_odd(exact))) << 16 * half;
-  }
-  return y;
+WEFT_INLINE u32 permute(u32 x, u32 y, u32 bytes) {
+  const u64 both = static_cast<u64>(y) << 32 | x;
+  u32 z = 0;
+  for (int i = 0; i < 4; ++i) z |= (static_cast<u32>(both >> 8 * (bytes >> 4 * i & 7)) & 0xffu) << 8 * i;
+  return z;
 }
 #if WEFT_SM >= 80
 WEFT_INLINE u32 multiply_add_bf16x2(u32 a, u32 b, u32 c) {
