@@ -135,7 +135,8 @@ std::vector<FormatRewriteRule> hyb_rules(const MatrixAxes& matrix, int64_t c, in
         rule.to_old[matrix.outer] = loop::variable(one);
       } else {
         rule.iterators[one] = "o";
-        if (c == 1) rule.apart = row;  // a row has one length
+        rule.apart = row;  // a row has one length in a partition
+        rule.partition = bucket.partition;
       }
       rule.take = [bucket](const Coordinates& left, bool) { return take_bucket(bucket, left); };
       if (bucket.is_last)

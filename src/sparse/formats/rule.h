@@ -42,7 +42,9 @@ struct FormatRewriteRule {
   std::map<std::string, Expr> to_new = {};                        // f: each new axis, of the old axes' names
   std::map<std::string, Expr> to_old = {};                        // its inverse: each old axis, of the new axes' names
   std::map<std::string, std::string> iterators = {};              // what the new axes' iterators are called
-  std::string apart = {};  // an axis whose coordinates are in no other rule's of the same decomposition
+  // An axis whose coordinates are in no other rule's of the same decomposition that says the same of this partition.
+  std::string apart = {};
+  int64_t partition = 0;
   // Claims elements that no earlier format claimed. `last`: must try to claim every one.
   std::function<FormatArrays(const Coordinates& left, bool last)> take = {};
   // Only for formats with a counting axis (coo, sr_bcrs, hyb's last bucket): each claimed element's coordinate on it.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "base/check.h"
 #include "base/names.h"
@@ -522,7 +523,7 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
   Stage1 result = program;
   const bool gathers = writes_on_axes_of(program, it, buffer);
   std::vector<Iteration> copies, computes;
-  std::vector<std::string> apart;
+  std::map<int64_t, std::vector<std::string>> apart;  // by partition
   std::vector<std::pair<const FormatRewriteRule*, std::string>> before;
   Iteration gather = gathers ? gather_of(it, program) : Iteration{};
   for (size_t r = 0; r < rules.size(); ++r) {
@@ -544,9 +545,12 @@ Stage1 decompose_format(const Stage1& program, const std::string& name, const st
       const Expr part = rewriter.gathered(it.body[s]);
       sum = sum ? sum + part : part;
     }
-    if (!rule.apart.empty() && copied.empty()) apart.push_back(rule.apart);
+    if (!rule.apart.empty() && copied.empty()) apart[rule.partition].push_back(rule.apart);
   }
-  if (apart.size() > 1 && apart.size() == rules.size()) result.apart.push_back(apart);
+  const bool all_say_so =
+      std::none_of(rules.begin(), rules.end(), [](const FormatRewriteRule& rule) { return rule.apart.empty(); });
+  for (const auto& [partition, axes] : apart)
+    if (all_say_so && axes.size() > 1) result.apart.push_back(axes);
 
   const auto is_copy = [&](const Iteration& other) {
     return std::any_of(copied.begin(), copied.end(), [&](const auto& copy) { return other.name == "copy_" + copy; });
