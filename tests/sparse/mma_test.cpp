@@ -4,6 +4,7 @@
 
 #include "loop/threads/fragments.h"
 #include "sparse/interpret.h"
+#include "sparse/operators/programs.h"
 #include "sparse/operators/ready.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
