@@ -49,6 +49,8 @@ TEST(HostMachineProducer, TakesEveryFormAndMask) {
   c.window = 30;
   EXPECT_EQ(wrong_by_producer(c), "") << "a window over pages of 64 tokens";
   c.page_size = 1;
+  c.window = 400;
+  c.lengths[0].second = 700;  // more tiles than rows of them are known of at a time
   EXPECT_EQ(wrong_by_producer(c, 2, {}), "") << "a window over pages of one token";
   c = producer_case(128, 128);
   c.form = KvForm::ragged;
