@@ -174,6 +174,8 @@ TEST(CudaText, HasRowsOfEveryFormat) {
     for (size_t at = 0; (at = code.find("void weft_spmm_", at)) != code.npos; ++at)
       kernels += code.compare(at, 26, "void weft_spmm_preprocess_") != 0;
     EXPECT_EQ(kernels, c.kernels) << c.formats;
+    // Blocks, which have rows within, share block rows as they are.
+    EXPECT_EQ(code.find("csrmm_bsr_2_ro"), code.npos) << c.formats;
   }
 }
 
