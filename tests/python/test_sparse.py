@@ -59,8 +59,10 @@ class Sparse(TestCase):
                  lambda: sparse.block_spmm(blocks, f(7, 4, 4), f(11, 8), f(12, 8))),
                 ("values: has shape [7, 4, 5]; required is [nnzb, block, block]",
                  lambda: sparse.block_spmm(blocks, f(7, 4, 5), f(15, 8), f(15, 8))),
-                ("y: has shape [2, 12, 7]", lambda: sparse.block_sddmm(blocks, f(2, 12, 8), f(2, 12, 7), f(2, 7, 4, 4))),
-                ("d_c: has shape [20, 9]", lambda: sparse.spmm_backward(a, transposed, f(nnz), b, f(20, 9), d_b=f(30, 8))),
+                ("y: has shape [2, 12, 7]",
+                 lambda: sparse.block_sddmm(blocks, f(2, 12, 8), f(2, 12, 7), f(2, 7, 4, 4))),
+                ("d_c: has shape [20, 9]",
+                 lambda: sparse.spmm_backward(a, transposed, f(nnz), b, f(20, 9), d_b=f(30, 8))),
                 ("d_y: has shape [20, 8]",
                  lambda: sparse.sddmm_backward(a, transposed, f(nnz), x, y, f(nnz), d_y=f(20, 8)))):
             self.assert_refused("invalid_shape", says, call)
@@ -87,8 +89,8 @@ class Sparse(TestCase):
         blocks = weft.sparse.band(4, 1)
         tuned = weft.sparse.tune_block_spmm(blocks, 1, 8, 16, weft.DType.fp32, seconds=0)
         self.assertRegex(tuned.choice, "rows [0-9]+ dots")
-        self.assert_refused("invalid_argument", "1 heads of blocks 300 wide", weft.sparse.tune_block_spmm, blocks, 1, 300,
-                            16, weft.DType.fp32)
+        self.assert_refused("invalid_argument", "1 heads of blocks 300 wide", weft.sparse.tune_block_spmm, blocks, 1,
+                            300, 16, weft.DType.fp32)
         relation = (np.arange(len(self.rows)) % 3).astype(np.int32)
         edges = weft.sparse.CooTensor([3, 20, 30], [relation, self.rows, self.cols])
         tuned = weft.sparse.tune_rgms(edges, 8, 16, seconds=0)
@@ -126,6 +128,8 @@ class Sparse(TestCase):
         self.assert_refused("invalid_argument", "", builder.buffer, "A", ["I"])
         self.assert_refused("invalid_argument", "", weft.sparse.parse, "nonsense")
         self.assert_refused("invalid_argument", "C", operator.run, {"J": self.structure}, {"A": self.values, "B": b})
+        self.assert_refused("invalid_stride", "B: is not contiguous; copy it first", operator.run,
+                            {"J": self.structure}, {"A": self.values, "B": normal(30, 16)[:, ::2], "C": c})
         for array in (b, c):  # what is read may be read-only, what is written may not
             array.flags.writeable = False
         self.assert_refused("invalid_argument", "C", operator.run, {"J": self.structure},
