@@ -10,14 +10,16 @@ namespace weft::sparse {
 namespace {
 
 constexpr int64_t kWarp = 32, kThreads = 256;
+constexpr int64_t kAhead = 4;
 constexpr int64_t kEdgesOfThread = 4;  // one after another, so that there are fewer CTAs to start
 // Rows in shared memory begin at odd multiples of 8 elements: eight of them lie in different banks.
 constexpr int64_t kAlignment = 8;
 constexpr int64_t kSharedBytes = 48 << 10, kMostStages = 4;
 
-// Elements of 16 bytes, or of what a row divides by.
-int64_t vector_of(int64_t feat, DType dtype) {
+// Elements of 16 bytes, or of what a row divides by; `most` of them, where that is not 0.
+int64_t vector_of(int64_t feat, DType dtype, int64_t most = 0) {
   int64_t lanes = 128 / bits_of(dtype);
+  while (most > 0 && lanes > most) lanes /= 2;
   while (lanes > 1 && (feat == 0 || feat % lanes != 0)) lanes /= 2;
   return lanes;
 }
@@ -28,14 +30,14 @@ int64_t power_of_two(int64_t n) {
 
 }  // namespace
 
-CardLanes card_lanes(int64_t feat, DType dtype) {
-  const int64_t vector = vector_of(feat, dtype);
+CardLanes card_lanes(int64_t feat, DType dtype, const CardCut& cut) {
+  const int64_t vector = vector_of(feat, dtype, cut.vector);
   const int64_t lanes = std::min(power_of_two(feat / vector), kThreads);
-  return {vector, lanes, kThreads / lanes};
+  return {vector, lanes, cut.rows > 0 ? cut.rows : kThreads / lanes};
 }
 
 std::string card_rows(const CardRows& rows) {
-  const auto [vector, num_lanes, per_cta] = card_lanes(rows.feat, rows.dtype);
+  const auto [vector, num_lanes, per_cta] = card_lanes(rows.feat, rows.dtype, rows.cut);
   const std::string& it = rows.iteration;
   std::string lanes = it + "." + rows.feature, text, order;
   for (const std::string& reduction : rows.reductions) order += fmt::format(", {}.{}", it, reduction);
@@ -59,16 +61,20 @@ std::string card_rows(const CardRows& rows) {
   }
   text += fmt::format("bind({}, threadIdx.x)\n", lanes);
   if (rows.reductions.empty()) return text;
-  return text +
-         fmt::format("cache_write({}, register)\nannotate({}.{}, prefetch, 4)\n", lanes, it, rows.reductions.back());
+  return text + fmt::format("cache_write({}, register)\nannotate({}.{}, prefetch, {})\n", lanes, it,
+                            rows.reductions.back(), rows.cut.ahead > 0 ? rows.cut.ahead : kAhead);
+}
+
+CardLanes card_edge_lanes(int64_t feat, DType dtype, const CardCut& cut) {
+  const int64_t vector = vector_of(feat, dtype, cut.vector), pieces = std::max<int64_t>(feat / vector, 1);
+  // Of rows without vectors any number of lanes, the last of them with less to do.
+  const int64_t lanes = feat <= 1 ? 1 : std::min(vector == 1 ? power_of_two(pieces) : pieces & -pieces, kWarp);
+  return {vector, lanes, cut.rows > 0 ? cut.rows : kThreads / lanes};
 }
 
 std::string card_edges(const CardEdges& edges) {
   const std::string& it = edges.iteration;
-  const int64_t vector = vector_of(edges.feat, edges.dtype), pieces = std::max<int64_t>(edges.feat / vector, 1);
-  // Of rows without vectors any number of lanes, the last of them with less to do.
-  int64_t lanes = std::min(vector == 1 ? power_of_two(pieces) : pieces & -pieces, kWarp);
-  if (edges.feat <= 1) lanes = 1;
+  const auto [vector, lanes, per_cta] = card_edge_lanes(edges.feat, edges.dtype, edges.cut);
   std::string text = fmt::format("sparse_fuse({0}, I, J)\nlower()\nmaterialise_rows({0}.i_j)\n", it);
   std::string inner = it + ".k";
   std::string order;
@@ -91,10 +97,11 @@ std::string card_edges(const CardEdges& edges) {
     text += fmt::format("unroll({})\n", inner);
   }
   if (!edges.heads.empty()) text += fmt::format("bind({}.{}, blockIdx.y)\n", it, edges.heads);
-  return text + fmt::format(
-                    "{0}_eo, {0}_ei = split({0}.i_j, {1})\n{0}_ep, {0}_em = split({0}_eo, {2})\n"
-                    "bind({0}_ep, blockIdx.x)\nbind({0}_ei, threadIdx.y)\ncache_write({0}_ei, register)\n",
-                    it, kThreads / lanes, kEdgesOfThread);
+  text += fmt::format("{0}_eo, {0}_ei = split({0}.i_j, {1})\n", it, per_cta);
+  const int64_t each = edges.cut.each > 0 ? edges.cut.each : kEdgesOfThread;
+  if (each > 1) text += fmt::format("{0}_ep, {0}_em = split({0}_eo, {1})\n", it, each);
+  return text + fmt::format("bind({0}_{1}, blockIdx.x)\nbind({0}_ei, threadIdx.y)\ncache_write({0}_ei, register)\n", it,
+                            each > 1 ? "ep" : "eo");
 }
 
 std::string card_blocks(const CardEdges& edges) {

@@ -15,7 +15,7 @@ namespace weft::sparse {
 struct CardLanes {
   int64_t vector = 1, lanes = 1, rows_of_cta = 1;
 };
-CardLanes card_lanes(int64_t feat, DType dtype);
+CardLanes card_lanes(int64_t feat, DType dtype, const CardCut& cut = {});
 
 // Sums of rows of features: a row's features lie over threadIdx.x, 16 bytes each where they divide by that; the rows of
 // a CTA over threadIdx.y. A thread keeps its sums in registers while the reductions pass by.
@@ -28,6 +28,7 @@ struct CardRows {
   std::string heads = {};  // a loop around, "": none
   int64_t feat = 0;
   DType dtype = DType::fp32;
+  CardCut cut = {};
 };
 std::string card_rows(const CardRows& rows);
 
@@ -38,7 +39,10 @@ struct CardEdges {
   std::string heads = {};
   int64_t feat = 0;
   DType dtype = DType::fp32;
+  CardCut cut = {};  // of card_edges
 };
+// How a CTA of elements is cut: lanes of one, and elements side by side.
+CardLanes card_edge_lanes(int64_t feat, DType dtype, const CardCut& cut = {});
 // Of a program whose axes I and J the iteration is over; lower() is among the lines.
 std::string card_edges(const CardEdges& edges);
 

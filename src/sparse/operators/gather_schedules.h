@@ -22,8 +22,9 @@ std::string spmm_schedule(int64_t feat, const Formats& formats, const VectorUnit
                           int64_t tile = 0, int64_t group = 0);
 // Whether sums of a row, or of all rows of a block, stay in registers: CSR as it is, or one of csr, ell, bsr and hyb.
 bool has_rows_in_registers(const Formats& formats);
-// Of any list of formats, at least one.
-std::string spmm_formats_schedule(int64_t feat, const Formats& formats, const VectorUnit& unit);
+// Of any list of formats, at least one; `cut` is for cards.
+std::string spmm_formats_schedule(int64_t feat, const Formats& formats, const VectorUnit& unit,
+                                  const CardCut& cut = {});
 // In bf16 with sums in fp32 that are rounded once, for formats that add to a row several times; `schedule` is that of
 // the program in fp32.
 ReadyProgram rounded_spmm(int64_t feat, const std::string& schedule, const VectorUnit& unit);

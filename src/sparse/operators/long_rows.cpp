@@ -97,49 +97,52 @@ void find_huge_rows(const Level& level, int64_t longest, RowGroups& found) {
 }
 
 // Pieces that a CTA computes side by side.
-int64_t group_of(int64_t feat, DType dtype) { return card_lanes(feat, dtype).rows_of_cta; }
-
-enum class Part : uint8_t { groups, groups_beside_huge, huge };
+int64_t group_of(int64_t feat, DType dtype, const CardCut& cut) { return card_lanes(feat, dtype, cut).rows_of_cta; }
 
 // Compiled by the first who asks.
-const Operator& operator_of(Part part, const LongRowsForm& form, Device device) {
-  using Key = std::tuple<Part, LongRowsForm, int>;
+const Operator& kept_operator_of(LongRowsPart part, const LongRowsForm& form, Device device) {
+  using Key = std::tuple<LongRowsPart, LongRowsForm, int>;
   static auto& operators = *new OnceMap<Key, Operator>;  // outlives every static that runs one
   const size_t hash = static_cast<size_t>(form.feat) * 64 + static_cast<size_t>(part) * 16 +
-                      static_cast<size_t>(form.dtype) + (form.is_weighted ? 4096 : 0) + (form.is_ordered ? 8192 : 0);
-  return operators.get(hash, Key{part, form, device.index}, [&] {
-    return kept_operator(
-        part == Part::huge ? huge_rows_program(form) : row_groups_program(form, part == Part::groups_beside_huge),
-        device);
-  });
+                      static_cast<size_t>(form.dtype) + (form.is_weighted ? 4096 : 0) + (form.is_ordered ? 8192 : 0) +
+                      static_cast<size_t>(form.cut.vector * 7 + form.cut.rows * 13 + form.cut.ahead * 977);
+  return operators.get(hash, Key{part, form, device.index},
+                       [&] { return kept_operator(long_rows_program(part, form), device); });
 }
 
-const RowGroups& groups_of(const Structure::Data& structure, int64_t group) {
-  LongRows& kept = *structure.long_rows;
+LongRows& long_rows_of(const Structure::Data& structure) {
+  const std::lock_guard lock(structure.choices.mutex);
+  if (structure.long_rows == nullptr) {
+    const std::vector<int32_t>& indptr = structure.levels[1].indptr;
+    structure.long_rows = std::make_shared<LongRows>();
+    for (size_t i = 0; i + 1 < indptr.size(); ++i)
+      structure.long_rows->any |= indptr[i + 1] - indptr[i] > 2 * kPieceOfRow;
+  }
+  return *structure.long_rows;
+}
+
+const RowGroups& groups_of(const Structure::Data& structure, int64_t group, int64_t piece) {
+  LongRows& kept = long_rows_of(structure);
   const std::lock_guard lock(kept.mutex);
-  std::unique_ptr<const RowGroups>& found = kept.groups[group];
-  if (found == nullptr) found = std::make_unique<const RowGroups>(row_groups(structure, group));
+  std::unique_ptr<const RowGroups>& found = kept.groups[{group, piece}];
+  if (found == nullptr) found = std::make_unique<const RowGroups>(row_groups(structure, group, piece));
   return *found;
 }
 
 }  // namespace
 
-bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype) {
+bool has_memory_for_groups(int64_t feat, DType dtype, const CardCut& cut) {
   constexpr int64_t kMostShared = 48 << 10;  // that every launch may ask for
-  if (feat == 0 || group_of(feat, dtype) * feat * static_cast<int64_t>(sizeof(float)) > kMostShared) return false;
-  const std::vector<Level>& levels = structure.levels;
-  if (levels.size() != 2 || !levels[1].is_sparse || !levels[1].is_variable) return false;
-  const std::lock_guard lock(structure.choices.mutex);
-  if (structure.long_rows == nullptr) {
-    const std::vector<int32_t>& indptr = levels[1].indptr;
-    structure.long_rows = std::make_shared<LongRows>();
-    for (size_t i = 0; i + 1 < indptr.size(); ++i)
-      structure.long_rows->any |= indptr[i + 1] - indptr[i] > 2 * kPieceOfRow;
-  }
-  return structure.long_rows->any;
+  return feat > 0 && group_of(feat, dtype, cut) * feat * static_cast<int64_t>(sizeof(float)) <= kMostShared;
 }
 
-RowGroups row_groups(const Structure::Data& structure, int64_t group) {
+bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype) {
+  const std::vector<Level>& levels = structure.levels;
+  if (levels.size() != 2 || !levels[1].is_sparse || !levels[1].is_variable) return false;
+  return has_memory_for_groups(feat, dtype) && long_rows_of(structure).any;
+}
+
+RowGroups row_groups(const Structure::Data& structure, int64_t group, int64_t piece) {
   const Level& level = structure.levels[1];
   const int64_t longest = group * kMostOfPiece;
   RowGroups found;
@@ -147,7 +150,7 @@ RowGroups row_groups(const Structure::Data& structure, int64_t group) {
   for (size_t i = 0; i + 1 < level.indptr.size(); ++i) {
     const int32_t begin = level.indptr[i], length = level.indptr[i + 1] - begin;
     const bool is_huge = length > longest;
-    const int64_t pieces = is_huge ? 1 : std::clamp<int64_t>((length + kPieceOfRow - 1) / kPieceOfRow, 1, group);
+    const int64_t pieces = is_huge ? 1 : std::clamp<int64_t>((length + piece - 1) / piece, 1, group);
     // The group before ends where the row finds no room in it.
     const auto used = static_cast<int64_t>(ends.size()) - 1 - pieces_of_group.back();
     if (used + pieces > group) {
@@ -193,13 +196,14 @@ std::string rows_of(const LongRowsForm& form, const char* iteration, const char*
                     .row = row,
                     .reductions = {reduction},
                     .feat = form.feat,
-                    .dtype = form.dtype});
+                    .dtype = form.dtype,
+                    .cut = form.cut});
 }
 
 }  // namespace
 
 ReadyProgram row_groups_program(const LongRowsForm& form, bool beside_huge_rows) {
-  std::string text = replaced(kGroupsProgram, "GROUP", fmt::format("{}", group_of(form.feat, form.dtype)));
+  std::string text = replaced(kGroupsProgram, "GROUP", fmt::format("{}", group_of(form.feat, form.dtype, form.cut)));
   if (!beside_huge_rows) {
     text = replaced(text, " where Computed[w, p] == 1", "");
     remove_line(text, "  Computed = buffer(W, P): int32");
@@ -226,13 +230,24 @@ ReadyProgram huge_rows_program(const LongRowsForm& form) {
           {{"feat", form.feat}}};
 }
 
-void sum_long_rows(const Structure& a, const RowSums& sums, Stream stream) {
+ReadyProgram long_rows_program(LongRowsPart part, const LongRowsForm& form) {
+  return part == LongRowsPart::huge ? huge_rows_program(form)
+                                    : row_groups_program(form, part == LongRowsPart::groups_beside_huge);
+}
+
+void sum_long_rows(const Structure& a, const RowSums& sums, Stream stream, const CardCut& cut,
+                   const OperatorOfLongRows& operator_of) {
   const Device device = device_of(sums.b);
   const LongRowsForm form{.feat = last_extent(sums.b),
                           .dtype = sums.b.dtype(),
                           .is_weighted = static_cast<bool>(sums.weights),
-                          .is_ordered = static_cast<bool>(sums.order)};
-  const RowGroups& groups = groups_of(data_of(a, "a"), group_of(form.feat, form.dtype));
+                          .is_ordered = static_cast<bool>(sums.order),
+                          .cut = cut};
+  const RowGroups& groups =
+      groups_of(data_of(a, "a"), group_of(form.feat, form.dtype, cut), cut.each > 0 ? cut.each : kPieceOfRow);
+  const auto of = [&](LongRowsPart part) -> const Operator& {
+    return operator_of ? operator_of(part, form) : kept_operator_of(part, form, device);
+  };
   const auto placed = [&](const std::vector<int32_t>& array) {
     const int32_t* const data = backend_of(device, "spmm").array_of(data_of(a, "a"), array, device);
     return TensorView(data, DType::int32, {static_cast<int64_t>(array.size())}, device);
@@ -243,12 +258,12 @@ void sum_long_rows(const Structure& a, const RowSums& sums, Stream stream) {
   RunArguments of_groups = arguments;
   of_groups.structures = {{"L", groups.pieces}, {"T", groups.rows}};
   of_groups.buffers["First"] = placed(groups.first);
-  if (!groups.huge) return operator_of(Part::groups, form, device).run(of_groups, stream);
+  if (!groups.huge) return of(LongRowsPart::groups).run(of_groups, stream);
   of_groups.buffers["Computed"] = placed(groups.computed);
-  operator_of(Part::groups_beside_huge, form, device).run(of_groups, stream);
+  of(LongRowsPart::groups_beside_huge).run(of_groups, stream);
   arguments.structures = {{"L", groups.huge}};
   arguments.buffers["Order"] = placed(groups.order);
-  operator_of(Part::huge, form, device).run(arguments, stream);
+  of(LongRowsPart::huge).run(arguments, stream);
 }
 
 }  // namespace weft::sparse

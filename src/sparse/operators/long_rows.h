@@ -6,16 +6,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "sparse/operators/card.h"
 #include "sparse/operators/ready.h"
 
 namespace weft::sparse {
 
-inline constexpr int64_t kPieceOfRow = 32;       // elements; rows of more than twice as many are long
+inline constexpr int64_t kPieceOfRow = 32;       // elements, if none is named; rows of more than two are long
 inline constexpr int64_t kMostOfPiece = 512;     // of a row that has as many pieces as a CTA computes side by side
 inline constexpr int64_t kPieceOfHugeRow = 128;  // of a row whose pieces would be longer
 
@@ -29,23 +32,25 @@ struct RowGroups {
   Structure huge = {};  // an axis of one, below it huge rows, below each its pieces and their columns; or none
   std::vector<int32_t> order = {};  // where the matrix holds each element of `huge`
 };
-RowGroups row_groups(const Structure::Data& structure, int64_t group);
+RowGroups row_groups(const Structure::Data& structure, int64_t group, int64_t piece = kPieceOfRow);
 
-// What structures keep of it, by `group`. Thread-safe.
+// What structures keep of it, by `group` and `piece`. Thread-safe.
 struct LongRows {
   bool any = false;
   std::mutex mutex = {};
-  std::map<int64_t, std::unique_ptr<const RowGroups>> groups = {};
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<const RowGroups>> groups = {};
 };
 // Whether it is of a matrix in CSR some row of which is longer than two pieces, and a CTA has memory for the sums of
 // its pieces.
 bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype);
+bool has_memory_for_groups(int64_t feat, DType dtype, const CardCut& cut = {});
 
 struct LongRowsForm {
   int64_t feat = 0;
   DType dtype = DType::fp32;
   bool is_weighted = false;  // elements are multiplied by others
   bool is_ordered = false;   // elements stand in another order than the structure's
+  CardCut cut = {};          // of whose `each` elements pieces are, kPieceOfRow unless it is named
   friend bool operator==(const LongRowsForm&, const LongRowsForm&) = default;
 };
 // Programs of rows in groups, which leave huge ones 0, and of these, which are added to what stands there.
@@ -57,6 +62,11 @@ ReadyProgram huge_rows_program(const LongRowsForm& form);
 struct RowSums {
   TensorView values = {}, weights = {}, order = {}, b = {}, c = {};
 };
-void sum_long_rows(const Structure& a, const RowSums& sums, Stream stream);
+// Who has the operator of one of the programs; nobody: those that the process keeps.
+enum class LongRowsPart : uint8_t { groups, groups_beside_huge, huge };
+ReadyProgram long_rows_program(LongRowsPart part, const LongRowsForm& form);
+using OperatorOfLongRows = std::function<const Operator&(LongRowsPart part, const LongRowsForm& form)>;
+void sum_long_rows(const Structure& a, const RowSums& sums, Stream stream, const CardCut& cut = {},
+                   const OperatorOfLongRows& operator_of = {});
 
 }  // namespace weft::sparse

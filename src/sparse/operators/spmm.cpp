@@ -108,17 +108,18 @@ bool has_rows_in_registers(const Formats& formats) {
 
 // The team shares rows where a format stores rows outside of all else; where it does not, features. On a card rows and
 // features lie over CTAs and lanes, as those of CSR do, so that formats that have no row in common are one launch.
-std::string spmm_formats_schedule(int64_t feat, const Formats& formats, const VectorUnit& unit) {
+std::string spmm_formats_schedule(int64_t feat, const Formats& formats, const VectorUnit& unit, const CardCut& cut) {
   const RowTiles tiles = row_tiles(feat, unit);
   const int64_t width = tiles.lanes == 1 ? unit.lanes : tiles.lanes;
   std::string text = fmt::format("decompose_format(csrmm, A, {})\nlower()\n", to_text(formats));
-  text +=
-      unit.is_of_card ? card_rows({.iteration = "csrmm_init", .cta = "i", .feat = feat}) : "parallel(csrmm_init.i)\n";
+  text += unit.is_of_card ? card_rows({.iteration = "csrmm_init", .cta = "i", .feat = feat, .cut = cut})
+                          : "parallel(csrmm_init.i)\n";
   int number = 0;
   for (const FormatLoops& part : loops_of_formats("csrmm", formats)) {
     if (unit.is_of_card && part.has_rows_outside && !part.has_rows_within) {
       const std::vector<std::string> reductions(part.loops.begin() + 1, part.loops.end());
-      text += card_rows({.iteration = part.iteration, .cta = part.outer(), .reductions = reductions, .feat = feat});
+      text += card_rows(
+          {.iteration = part.iteration, .cta = part.outer(), .reductions = reductions, .feat = feat, .cut = cut});
       continue;
     }
     const bool has_tiles = tiles.lanes == 1 || feat > width;

@@ -1,6 +1,7 @@
 // What schedules of ready operators fit themselves to: vectors and registers of a CPU, or a card.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "weft/device.h"
@@ -16,6 +17,15 @@ struct VectorUnit {
 VectorUnit vector_unit(Isa isa);
 VectorUnit vector_unit(Device device);  // of this CPU, or of a card from sm_80 on
 VectorUnit unit_of(Device device);      // of this CPU, or of this card. Throws as machine() does.
+
+// What a search varies of a schedule for cards; 0: as tends to be best.
+struct CardCut {
+  int64_t vector = 0;  // most features that a lane has at once; 0: 16 bytes of them
+  int64_t rows = 0;    // rows, or elements, side by side in a CTA; 0: as many as 256 threads have
+  int64_t ahead = 0;   // elements of a row whose gathers are on their way; 0: four
+  int64_t each = 0;    // elements that a thread has one after another: of a row's piece, or of dot products
+  friend auto operator<=>(const CardCut&, const CardCut&) = default;
+};
 
 // A row of `feat` features in vectors: `lanes` of each, 1 where there is no vector of them; how many of a row are kept
 // in registers at once, of `rows` rows.
