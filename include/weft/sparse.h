@@ -227,13 +227,13 @@ struct Tuned {
   double seconds = 0, likely_seconds = 0;       // of a call
   int num_tried = 0, num_left = 0;              // by this search; of all candidates
 };
-// Each searches with ones for tensors on the stream's team, and calls over the structure take the fastest from then on,
-// also in later processes: results are kept in the kernel cache. Formats and schedules of SpMM and of SDDMM in fp32
-// over rows of `feat` features, which "auto" takes:
+// Each searches on the stream's team with ones for tensors, or on the stream's card, there in a stream of its own, and
+// calls over the structure take the fastest from then on, also in later processes: results are kept in the kernel cache.
+// Formats and schedules of SpMM and of SDDMM in fp32 over rows of `feat` features, which "auto" takes:
 Tuned tune_spmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
 Tuned tune_sddmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
-// Schedules of block_spmm, of rgms in fp32 without values. Structures of other blocks or tiles are searches of their
-// own.
+// Schedules of block_spmm, on a CPU, and of rgms in fp32 without values. Structures of other blocks or tiles are
+// searches of their own.
 Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int64_t feat, DType dtype,
                       const TuneOptions& options = {}, Stream stream = {});
 Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options = {},

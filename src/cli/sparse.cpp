@@ -205,6 +205,7 @@ void sparse_verb(const SparseOptions& options, const Context& context) {
                           .matrices = by_name("--matrix", options.matrices),
                           .set = by_name("--set", options.set),
                           .seconds = static_cast<double>(options.seconds),
+                          .device = require_device(options.device),
                           .sum_duplicates = options.sum_duplicates},
                          program, context);
     compile_and_run(options, program, context, doing);
@@ -249,13 +250,13 @@ void add_sparse(Program& program, Context& context) {
   const Option seconds =
       verb.option("--seconds", options->seconds, "With --tune: for so long; another call goes on with what is left")
           .range(0, 86400);
-  const Option device = verb.option("--device", options->device, "Where it runs: cpu, cuda:0, ...");
+  verb.option("--device", options->device, "Where it runs, or is searched for: cpu, cuda:0, ...");
   verb.flag("--check", options->check, "With --run: compare with the interpreter, in fp64");
   const Option seed = verb.option("--seed", options->seed, "With --run: of the numbers that fill buffers");
   const Option svg = verb.option("--svg", options->svg, "Draw the matrix in its formats, and the loops, into this file")
                          .type_name("FILE")
                          .filled();
-  for (const Option& other : {run, print, schedule, svg, device}) tune.excludes(other);
+  for (const Option& other : {run, print, schedule, svg}) tune.excludes(other);
   verb.example("weft sparse spmm.txt --run --matrix J=cora.mtx.gz --set feat=64 --check --out C=c.npy");
   verb.runs([options, seconds, seed, &context] {
     options->has_seconds = seconds.given();

@@ -54,14 +54,20 @@ sparse::Structure read_csr(const SparseTune& tune, const std::string& path, int6
       .structure;
 }
 
+Stream stream_of(const SparseTune& tune) {
+  return tune.device == Device::cpu() ? Stream() : Stream::cuda(nullptr, tune.device.index);
+}
+
 sparse::Tuned tune_spmm(const SparseTune& tune, const std::string& path) {
   const int64_t feat = width(tune, "feat");
-  return sparse::tune_spmm(read_csr(tune, path, feat), feat, {.seconds = tune.seconds, .values_unchanged = true});
+  return sparse::tune_spmm(read_csr(tune, path, feat), feat, {.seconds = tune.seconds, .values_unchanged = true},
+                           stream_of(tune));
 }
 
 sparse::Tuned tune_sddmm(const SparseTune& tune, const std::string& path) {
   const int64_t feat = width(tune, "feat");
-  return sparse::tune_sddmm(read_csr(tune, path, feat), feat, {.seconds = tune.seconds, .values_unchanged = true});
+  return sparse::tune_sddmm(read_csr(tune, path, feat), feat, {.seconds = tune.seconds, .values_unchanged = true},
+                            stream_of(tune));
 }
 
 sparse::Tuned tune_rgms(const SparseTune& tune, const std::string& path) {
@@ -71,7 +77,8 @@ sparse::Tuned tune_rgms(const SparseTune& tune, const std::string& path) {
   sparse::TensorData edges = sparse::parse_tensor(path, text);
   if (tune.sum_duplicates) sum_duplicates(edges);
   return naming_duplicates(path, text, edges.coo, [&]() -> sparse::Tuned {
-    return sparse::tune_rgms(edges.coo, width(tune, "feat_in"), width(tune, "feat_out"), {.seconds = tune.seconds});
+    return sparse::tune_rgms(edges.coo, width(tune, "feat_in"), width(tune, "feat_out"), {.seconds = tune.seconds},
+                             stream_of(tune));
   });
 }
 

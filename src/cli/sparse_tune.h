@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/cli.h"
+#include "weft/device.h"
 #include "weft/sparse.h"
 
 namespace weft::cli {
@@ -14,6 +15,7 @@ struct SparseTune {
   std::map<std::string, std::string> matrices = {};  // by axis
   std::map<std::string, std::string> set = {};       // by parameter
   double seconds = 45;
+  Device device = {};           // where the ready operator runs
   bool sum_duplicates = false;  // elements that stand twice are one
 };
 // Searches for the ready operator that the program is, SpMM, SDDMM or RGMS. Throws Error(unsupported) for another one,

@@ -6,7 +6,9 @@
 //   loaded->compute(bound, stream);
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "sparse/bind.h"
@@ -29,12 +31,26 @@ class Loaded {
   virtual bool is_captured(Stream) const { return false; }
 };
 
+// Times what a search has to choose from.
+class Stopwatch {
+ public:
+  virtual ~Stopwatch() = default;
+  // Where all of it runs.
+  virtual Stream stream() const = 0;
+  // What tells the seconds of such a run each time it is asked. The run was made there before; it may be kept to be
+  // made again, for as long as what tells them lives.
+  virtual std::function<double()> timed(const std::function<void()>& run) const = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
   // Throws Error(unsupported | invalid_device) where there is no such device; `name` is what asks for it.
   virtual void require(Device device, std::string_view name) const = 0;
   virtual const Machine& machine(Device device) const = 0;
+  virtual std::string architecture(Device device) const = 0;  // whose code it runs: "avx512", "sm_90a"
+  // On the CPU of runs in `stream`; a card has one of its own.
+  virtual std::unique_ptr<const Stopwatch> stopwatch(Device device, Stream stream) const = 0;
   // An array of the structure where the device reads it, for as long as the structure lives.
   virtual const int32_t* array_of(const Structure::Data&, const std::vector<int32_t>& array, Device) const {
     return array.data();

@@ -24,10 +24,10 @@ Structure rows_of(const std::vector<int32_t>& lengths) {
 }
 
 // Walks through the groups, and the rows of each, as the kernel does.
-void expect_tiles(const std::vector<int32_t>& lengths, int64_t group) {
+void expect_tiles(const std::vector<int32_t>& lengths, int64_t group, int64_t longest_piece = kPieceOfRow) {
   SCOPED_TRACE(fmt::format("{} rows in groups of {}", lengths.size(), group));
   const Structure a = rows_of(lengths);
-  const RowGroups groups = row_groups(*a.data(), group);
+  const RowGroups groups = row_groups(*a.data(), group, longest_piece);
   const Level &group_rows = groups.rows.data()->levels[1], &places = groups.rows.data()->levels[2];
   const Level &group_pieces = groups.pieces.data()->levels[1], &elements = groups.pieces.data()->levels[2];
   EXPECT_EQ(elements.indices, a.data()->levels[1].indices);
@@ -50,7 +50,7 @@ void expect_tiles(const std::vector<int32_t>& lengths, int64_t group) {
         ASSERT_EQ(groups.computed[piece], is_huge ? 0 : 1);
         ASSERT_EQ(elements.indptr[piece], element) << "of row " << row;
         const int32_t length = elements.indptr[piece + 1] - element;
-        ASSERT_TRUE(is_huge || length <= std::max<int64_t>(kPieceOfRow, (lengths[row] + group - 1) / group));
+        ASSERT_TRUE(is_huge || length <= std::max<int64_t>(longest_piece, (lengths[row] + group - 1) / group));
         element += length;
       }
       ASSERT_EQ(element, a.data()->levels[1].indptr[row + 1]);
@@ -81,6 +81,7 @@ TEST(LongRows, AreCutIntoPiecesThatTileTheMatrix) {
       lengths[7] = static_cast<int32_t>(group * kMostOfPiece);
       lengths[30 + repeat] = static_cast<int32_t>(group * kMostOfPiece + 1);
       expect_tiles(lengths, group);
+      expect_tiles(lengths, group, 16);
     }
   }
 }

@@ -239,8 +239,9 @@ void expect_same_results(const std::string& program, const std::string& schedule
   }
 }
 
-void expect_same_results_on(const Structure& structure, const std::string& program, const std::string& schedule) {
-  const Operator op = compile(parse(program.c_str()), schedule, Device::cpu(), {.stop_after = "generate"});
+void expect_same_results_on(const Structure& structure, const std::string& program, const std::string& schedule,
+                            const std::map<std::string, int64_t>& set) {
+  const Operator op = compile(parse(program.c_str()), schedule, Device::cpu(), {.set = set, .stop_after = "generate"});
   expect_same_results(op, {.structures = {{"J", structure}}}, 17, schedule);
 }
 

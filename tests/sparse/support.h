@@ -84,6 +84,7 @@ void expect_failure(const std::string& text, const std::string& schedule, const 
 void expect_same_results(const std::string& program, const std::string& schedule,
                          const std::map<std::string, int64_t>& set);
 // The same where its axis J is that structure.
-void expect_same_results_on(const Structure& structure, const std::string& program, const std::string& schedule);
+void expect_same_results_on(const Structure& structure, const std::string& program, const std::string& schedule,
+                            const std::map<std::string, int64_t>& set = {});
 
 }  // namespace weft::sparse::test

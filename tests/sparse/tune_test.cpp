@@ -1,6 +1,5 @@
 // The search for formats and schedules, and what "auto" takes.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,23 +15,13 @@
 #include "sparse/tune/results.h"
 #include "sparse/tune/search.h"
 #include "tests/sparse/extent_cases.h"
+#include "tests/sparse/own_results.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
-#include "tests/support/temp_folder.h"
 #include "weft/error.h"
 
 namespace weft::sparse::test {
 namespace {
-
-// What a search keeps is for every later process: a test begins with nothing.
-class OwnResults {
- public:
-  OwnResults() { setenv("WEFT_CACHE_DIR", folder_.path().c_str(), 1); }
-  ~OwnResults() { setenv("WEFT_CACHE_DIR", WEFT_TEST_KERNELS, 1); }
-
- private:
-  const testing::TempFolder folder_;
-};
 
 FormatChoice choice_in(const char* formats, int64_t prefetch, int64_t tile = 0, int64_t lanes = 0, int64_t group = 0) {
   return {parse_formats(formats), prefetch, tile, lanes, group};
@@ -384,6 +373,24 @@ TEST(Tune, SearchesTilesOfRelations) {
   EXPECT_THROW(tune_rgms(CooTensor{.extents = {2, 2}, .coordinates = {{0}, {0}}}, 16, 16), Error);
   EXPECT_THROW(tune_rgms(edges, 0, 16), Error);
   EXPECT_THROW(tune_rgms(edges, 16, 16, {.seconds = -1}), Error);
+}
+
+// A candidate for which there is no memory is left, and what the others made is forgotten when they are measured.
+TEST(Tune, LeavesWhatFindsNoMemory) {
+  const OwnResults own;
+  int forgotten = 0;
+  const auto refuse = [] { throw Error(ErrorCode::out_of_memory, "no memory"); };
+  const auto forget = [&] { ++forgotten; };
+  const std::unique_ptr<const Stopwatch> stopwatch = cpu_backend().stopwatch(Device::cpu(), {});
+  const Tuned tuned =
+      search("left", {{"plain", [] {}, forget}, {"huge", refuse, forget}, {"other", [] {}, forget}}, 5, *stopwatch);
+  EXPECT_EQ(tuned.num_tried, 2);
+  EXPECT_EQ(tuned.num_left, 1);
+  EXPECT_NE(tuned.choice, "huge");
+  EXPECT_EQ(forgotten, 3);
+  EXPECT_THROW(search("none", {{"huge", refuse}, {"plain", [] {}}}, 5, *stopwatch), Error);
+  const auto fail = [] { throw Error(ErrorCode::invalid_argument, "a schedule that is none"); };
+  EXPECT_THROW(search("wrong", {{"plain", [] {}}, {"wrong", fail}}, 5, *stopwatch), Error);
 }
 
 TEST(Tune, NumbersOfACandidateAreRead) {

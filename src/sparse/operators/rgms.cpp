@@ -135,7 +135,8 @@ void rgms(const Structure& edges, const TensorView& values, const TensorView& x,
   const Device device = device_of(x);
   const std::string call =
       rgms_call(static_cast<bool>(values), w.shape(1), w.shape(2), dtype, workers_of(device, stream));
-  rgms_operator(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, tuned_candidate(data, call), device)
+  rgms_operator(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, tuned_candidate(data, call, device),
+                device)
       .run(arguments, stream);
 }
 

@@ -84,6 +84,7 @@ void sddmm(const Structure& a, const TensorView& values, const TensorView& x, co
                         .element_bytes = bits_of(dtype) / 8,
                         .keeps_values = options.values_unchanged,
                         .workers = workers_of(device, stream),
+                        .device = device,
                         .op = GatherOperator::sddmm};
   const FormatChoice choice = options.format == "auto"
                                   ? choice_of(data_of(a, "a"), call)

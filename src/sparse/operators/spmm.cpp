@@ -7,6 +7,7 @@
 #include "sparse/operators/long_rows.h"
 #include "sparse/operators/ready.h"
 #include "sparse/operators/vector_unit.h"
+#include "sparse/tune/card_choice.h"
 #include "sparse/tune/chosen.h"
 
 namespace weft::sparse {
@@ -164,13 +165,13 @@ void spmm(const Structure& a, const TensorView& values, const TensorView& b, con
   const GatherCall call{.feat = feat,
                         .element_bytes = bits_of(dtype) / 8,
                         .keeps_values = options.values_unchanged,
-                        .workers = workers_of(device, stream)};
-  const FormatChoice choice = options.format == "auto"
-                                  ? choice_of(data_of(a, "a"), call)
-                                  : FormatChoice{formats_for(options.format, a), default_prefetch(feat)};
-  const bool may_be_cut = device != Device::cpu() && options.format == "auto";
-  if (may_be_cut && runs_in_groups(data_of(a, "a"), feat, dtype))
-    return sum_long_rows(a, {.values = values, .b = b, .c = c}, stream);
+                        .workers = workers_of(device, stream),
+                        .device = device};
+  const FormatChoice choice = options.format == "auto" ? choice_of(data_of(a, "a"), call)
+                                                       : FormatChoice{formats_for(options.format, a),
+                                                                      call.is_on_card() ? 0 : default_prefetch(feat)};
+  if (call.is_on_card() && cuts_rows(choice))
+    return sum_long_rows(a, {.values = values, .b = b, .c = c}, stream, card_cut(choice));
   gather_operator(call.op, choice, feat, dtype, device)
       .run({.structures = {{"J", a}},
             .buffers = {{"A", values}, {"B", b}, {"C", c}},

@@ -24,8 +24,11 @@ struct GatherCall {
   int64_t feat = 0;
   int64_t element_bytes = 4;
   bool keeps_values = false;  // else formats take the values anew at each call
-  int64_t workers = 1;
+  int64_t workers = 1;        // 0: a card's
+  Device device = {};
   GatherOperator op = GatherOperator::spmm;
+  bool is_on_card() const { return device != Device::cpu(); }
+  DType dtype() const { return element_bytes == 4 ? DType::fp32 : DType::bf16; }
 };
 // What results of such calls are kept by.
 std::string to_text(const GatherCall& call);

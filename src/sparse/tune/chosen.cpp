@@ -9,6 +9,7 @@
 #include "sparse/operators/gather_schedules.h"
 #include "sparse/operators/ready.h"
 #include "sparse/operators/vector_unit.h"
+#include "sparse/tune/card_choice.h"
 #include "sparse/tune/results.h"
 
 namespace weft::sparse {
@@ -16,8 +17,8 @@ namespace {
 
 // What tells the calls apart that one structure has different choices for.
 int64_t memo_key(const GatherCall& call) {
-  return (call.feat * 4096 + std::min<int64_t>(call.workers, 1023)) * 32 + call.element_bytes * 4 +
-         (call.keeps_values ? 2 : 0) + (call.op == GatherOperator::sddmm ? 1 : 0);
+  return ((call.device.index * (int64_t{1} << 31) + call.feat) * 4096 + std::min<int64_t>(call.workers, 1023)) * 32 +
+         call.element_bytes * 4 + (call.keeps_values ? 2 : 0) + (call.op == GatherOperator::sddmm ? 1 : 0);
 }
 
 struct OperatorKey {
@@ -30,12 +31,15 @@ struct OperatorKey {
 };
 
 std::string sddmm_csr_schedule(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
-  if (unit.is_of_card) return card_edges({.iteration = "sddmm", .feat = feat, .dtype = dtype});
+  if (unit.is_of_card) return card_edges({.iteration = "sddmm", .feat = feat, .dtype = dtype, .cut = card_cut(choice)});
   return sddmm_schedule(feat, dtype, unit, choice.prefetch, choice.group);
 }
 
-std::string spmm_csr_schedule(int64_t feat, DType dtype) {
-  return "lower()\n" + card_rows({.iteration = "csrmm", .cta = "i", .reductions = {"j"}, .feat = feat, .dtype = dtype});
+std::string spmm_card_schedule(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
+  const CardCut cut = card_cut(choice);
+  if (!choice.formats.empty()) return spmm_formats_schedule(feat, choice.formats, unit, cut);
+  return "lower()\n" +
+         card_rows({.iteration = "csrmm", .cta = "i", .reductions = {"j"}, .feat = feat, .dtype = dtype, .cut = cut});
 }
 
 ReadyProgram ready_sddmm(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
@@ -47,8 +51,8 @@ ReadyProgram ready_sddmm(const FormatChoice& choice, int64_t feat, DType dtype, 
 
 ReadyProgram ready_spmm(const FormatChoice& choice, int64_t feat, DType dtype, const VectorUnit& unit) {
   const std::string schedule =
-      unit.is_of_card && choice.formats.empty() ? spmm_csr_schedule(feat, dtype)
-      : has_rows_in_registers(choice.formats) && !unit.is_of_card
+      unit.is_of_card ? spmm_card_schedule(choice, feat, dtype, unit)
+      : has_rows_in_registers(choice.formats)
           ? spmm_schedule(feat, choice.formats, unit, choice.prefetch, choice.tile, choice.group)
           : spmm_formats_schedule(feat, choice.formats, unit);
   if (dtype == DType::bf16 && !sums_in_fp32(choice)) return rounded_spmm(feat, schedule, unit);
@@ -58,16 +62,16 @@ ReadyProgram ready_spmm(const FormatChoice& choice, int64_t feat, DType dtype, c
 }  // namespace
 
 FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call) {
-  if (call.workers == 0) return check_is_csr(structure, to_string(call.op)), FormatChoice{};
   const int64_t key = memo_key(call);
   ChoiceMemo& memo = structure.choices;
   {
     const std::lock_guard lock(memo.mutex);
     if (const auto found = memo.choices.find(key); found != memo.choices.end()) return found->second;
   }
+  check_is_csr(structure, to_string(call.op));
   FormatChoice best;
   double seconds = 0;
-  for (const Measured& measured : read_results(results_key(structure, to_text(call))))
+  for (const Measured& measured : read_results(results_key(structure, to_text(call), call.device)))
     if (seconds == 0 || measured.seconds < seconds) {
       try {
         best = parse_choice(measured.choice);
@@ -75,7 +79,8 @@ FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call)
       } catch (const Error&) {  // written by nobody who is known
       }
     }
-  if (seconds == 0) best = likely_choice(row_lengths(structure, call), call);
+  if (seconds == 0)
+    best = call.is_on_card() ? likely_on_card(structure, call) : likely_choice(row_lengths(structure, call), call);
   keep_choice(structure, call, best);
   return best;
 }
@@ -90,6 +95,12 @@ void keep_choice(const Structure::Data& structure, const GatherCall& call, const
   structure.choices.choices[memo_key(call)] = choice;
 }
 
+ReadyProgram gather_program(GatherOperator op, const FormatChoice& choice, int64_t feat, DType dtype, Device device) {
+  VectorUnit unit = vector_unit(device);
+  if (choice.lanes > 0) unit.lanes = std::min(unit.lanes, choice.lanes);
+  return op == GatherOperator::sddmm ? ready_sddmm(choice, feat, dtype, unit) : ready_spmm(choice, feat, dtype, unit);
+}
+
 const Operator& gather_operator(GatherOperator op, const FormatChoice& choice, int64_t feat, DType dtype,
                                 Device device) {
   static auto& operators = *new OnceMap<OperatorKey, Operator>;  // outlives every static that runs one
@@ -98,13 +109,8 @@ const Operator& gather_operator(GatherOperator op, const FormatChoice& choice, i
       hash_of(choice.formats) +
       static_cast<size_t>(choice.prefetch * 977 + choice.tile * 31 + feat * 3 + choice.lanes * 7 + choice.group * 13) +
       static_cast<size_t>(dtype) + static_cast<size_t>(op) * 101 + static_cast<size_t>(device.index);
-  return operators.get(hash, key, [&] {
-    VectorUnit unit = vector_unit(device);
-    if (choice.lanes > 0) unit.lanes = std::min(unit.lanes, choice.lanes);
-    return kept_operator(
-        op == GatherOperator::sddmm ? ready_sddmm(choice, feat, dtype, unit) : ready_spmm(choice, feat, dtype, unit),
-        device);
-  });
+  return operators.get(hash, key,
+                       [&] { return kept_operator(gather_program(op, choice, feat, dtype, device), device); });
 }
 
 }  // namespace weft::sparse

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "jit/cache.h"
-#include "sparse/machine.h"
+#include "sparse/backend.h"
 
 namespace weft::sparse {
 namespace {
@@ -25,9 +25,11 @@ uint64_t hash_of(const std::vector<int32_t>& numbers) {
 
 }  // namespace
 
-std::string results_key(const Structure::Data& structure, const std::string& call) {
+std::string results_key(const Structure::Data& structure, const std::string& call, Device device) {
+  const Backend& backend = backend_of(device, "tune");
   Sha256 hash;
-  hash.update(fmt::format("{}\n{}\n{}\n{}\n", kVersion, machine().model, to_string(current_isa()), call));
+  hash.update(
+      fmt::format("{}\n{}\n{}\n{}\n", kVersion, backend.machine(device).model, backend.architecture(device), call));
   for (const Level& level : structure.levels) {
     hash.update(fmt::format("{} {} {:x} {:x}\n", level.length, level.num_positions, hash_of(level.indptr),
                             hash_of(level.indices)));

@@ -17,8 +17,8 @@ struct Measured {
   double seconds = 0;
 };
 
-// Tells structures, calls, instruction sets and processors apart. Reads every index of the structure.
-std::string results_key(const Structure::Data& structure, const std::string& call);
+// Tells structures, calls, instruction sets and processors, or cards, apart. Reads every index of the structure.
+std::string results_key(const Structure::Data& structure, const std::string& call, Device device = {});
 // Those in the order in which they were kept; none where there are none, or none that can be read.
 std::vector<Measured> read_results(const std::string& key);
 // In place of what was kept, in one step. False where the cache's folder cannot be written.

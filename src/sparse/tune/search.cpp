@@ -13,12 +13,12 @@ namespace weft::sparse {
 namespace {
 
 // The least of some runs: what else the machine does only adds to it. Stops early at what is twice as slow as the best.
-double least_of_runs(const Candidate& candidate, double best, double seconds) {
+double least_of_runs(const std::function<double()>& timed, double best, double seconds) {
   constexpr int kLeastRuns = 3;
   double least = std::numeric_limits<double>::infinity();
   const auto start = Clock::now();
   for (int run = 0; run < kLeastRuns || seconds_since(start) < seconds; ++run) {
-    least = std::min(least, seconds_of(candidate.run));
+    least = std::min(least, timed());
     if (least > 2 * best) break;
   }
   return least;
@@ -26,7 +26,8 @@ double least_of_runs(const Candidate& candidate, double best, double seconds) {
 
 // What else the machine did while one of them ran decides nothing: the first candidate and the fastest ones run again,
 // in turns, once at least and for so long.
-void measure_again(const std::vector<Candidate>& candidates, std::vector<Measured>& results, double for_seconds) {
+void measure_again(const std::vector<Candidate>& candidates, std::vector<Measured>& results, double for_seconds,
+                   const Stopwatch& stopwatch) {
   constexpr size_t kMost = 4;
   constexpr int kRounds = 5;
   constexpr double kSeconds = 0.005, kClose = 1.5, kNoBest = std::numeric_limits<double>::infinity();
@@ -38,18 +39,23 @@ void measure_again(const std::vector<Candidate>& candidates, std::vector<Measure
       close.push_back(m);
   if (close.size() < 2) return;
   const auto start = Clock::now();
+  std::vector<std::function<double()>> timed;
   for (int round = 0; round < kRounds && (round == 0 || seconds_since(start) < for_seconds); ++round)
-    for (Measured* m : close) {
-      const auto candidate =
-          std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& w) { return w.name == m->choice; });
-      if (round == 0) candidate->run();  // may have to be compiled
-      m->seconds = std::min(m->seconds, least_of_runs(*candidate, kNoBest, kSeconds));
+    for (size_t i = 0; i < close.size(); ++i) {
+      if (round == 0) {
+        const auto candidate = std::find_if(candidates.begin(), candidates.end(),
+                                            [&](const Candidate& w) { return w.name == close[i]->choice; });
+        candidate->run();  // may have to be compiled
+        timed.push_back(stopwatch.timed(candidate->run));
+      }
+      close[i]->seconds = std::min(close[i]->seconds, least_of_runs(timed[i], kNoBest, kSeconds));
     }
 }
 
 }  // namespace
 
-Tuned search(const std::string& key, const std::vector<Candidate>& candidates, double seconds) {
+Tuned search(const std::string& key, const std::vector<Candidate>& candidates, double seconds,
+             const Stopwatch& stopwatch) {
   check(seconds >= 0, ErrorCode::invalid_argument, "seconds: is {}; 0 and more are allowed", seconds);
   const auto start = Clock::now();
   // What is known of these candidates; others may be of another version.
@@ -66,6 +72,17 @@ Tuned search(const std::string& key, const std::vector<Candidate>& candidates, d
   double longest = 0;                // of a candidate so far, with compiling it: none begins that would end too late
   double best = std::numeric_limits<double>::infinity();
   for (const Measured& known : results) best = std::min(best, known.seconds);
+  // Whether there was memory for it. Where there is none for the first one, there is none for what is searched.
+  const auto measure = [&](const Candidate& candidate) {
+    try {
+      candidate.run();
+      results.push_back({candidate.name, least_of_runs(stopwatch.timed(candidate.run), best, 0.03)});
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::out_of_memory || results.empty()) throw;
+      return false;
+    }
+  };
   for (const Candidate& candidate : candidates) {
     if (find(candidate) != results.end()) continue;
     if (!results.empty() && seconds_since(start) + longest >= seconds * kForFirst) {
@@ -73,15 +90,16 @@ Tuned search(const std::string& key, const std::vector<Candidate>& candidates, d
       continue;
     }
     const auto begin = Clock::now();
-    candidate.run();
-    results.push_back({candidate.name, least_of_runs(candidate, best, 0.03)});
+    const bool is_measured = measure(candidate);
+    if (candidate.forget) candidate.forget();
+    ++(is_measured ? tuned.num_tried : tuned.num_left);
+    if (!is_measured) continue;
     best = std::min(best, results.back().seconds);
-    ++tuned.num_tried;
     keep_results(key, results);
     longest = std::max(longest, seconds_since(begin));
   }
   if (tuned.num_tried > 0) {
-    measure_again(candidates, results, seconds - seconds_since(start));
+    measure_again(candidates, results, seconds - seconds_since(start), stopwatch);
     keep_results(key, results);
   }
   const auto fastest = std::min_element(results.begin(), results.end(),
@@ -95,13 +113,13 @@ Tuned search(const std::string& key, const std::vector<Candidate>& candidates, d
   return tuned;
 }
 
-std::string tuned_candidate(const Structure::Data& structure, const std::string& call) {
+std::string tuned_candidate(const Structure::Data& structure, const std::string& call, Device device) {
   {
     const std::lock_guard lock(structure.choices.mutex);
     if (const auto found = structure.choices.candidates.find(call); found != structure.choices.candidates.end())
       return found->second;
   }
-  const std::vector<Measured> results = read_results(results_key(structure, call));
+  const std::vector<Measured> results = read_results(results_key(structure, call, device));
   const auto fastest = std::min_element(results.begin(), results.end(),
                                         [](const Measured& x, const Measured& y) { return x.seconds < y.seconds; });
   const std::string candidate = fastest == results.end() ? "" : fastest->choice;
@@ -123,9 +141,9 @@ int64_t number_in(const std::string& candidate, const std::string& word, int64_t
   return error == std::errc() && number >= 0 && number <= 1024 ? number : otherwise;
 }
 
-Workspace ones(int64_t count) {
-  Workspace memory(Device::cpu(), static_cast<size_t>(std::max<int64_t>(count, 1)) * sizeof(float));
-  std::fill_n(static_cast<float*>(memory.data()), count, 1.f);
+Workspace ones(int64_t count, Device device) {
+  Workspace memory(device, static_cast<size_t>(std::max<int64_t>(count, 1)) * sizeof(float));
+  if (device == Device::cpu()) std::fill_n(static_cast<float*>(memory.data()), count, 1.f);
   return memory;
 }
 

@@ -1,7 +1,12 @@
 // tune_spmm and tune_sddmm: formats and schedules.
-#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
 
 #include "base/check.h"
+#include "sparse/backend.h"
+#include "sparse/operators/long_rows.h"
+#include "sparse/tune/card_choice.h"
 #include "sparse/tune/chosen.h"
 #include "sparse/tune/results.h"
 #include "sparse/tune/search.h"
@@ -17,15 +22,16 @@ struct Problem {
   Workspace values, rows, cols, out;
 
   Problem(const Structure& structure, const GatherCall& gathers, Stream on)
-      : a(structure), call(gathers), stream(on), values(ones(a.nnz())), cols(ones(a.num_cols() * call.feat)) {
-    rows = ones(a.num_rows() * call.feat);
-    if (call.op == GatherOperator::sddmm) out = ones(a.nnz());
+      : a(structure), call(gathers), stream(on), values(ones(a.nnz(), call.device)) {
+    cols = ones(a.num_cols() * call.feat, call.device);
+    rows = ones(a.num_rows() * call.feat, call.device);
+    if (call.op == GatherOperator::sddmm) out = ones(a.nnz(), call.device);
   }
-  void run(const FormatChoice& choice) const {
-    const auto of_rows = [&](const Workspace& w, int64_t count) {
-      return TensorView(w.data(), DType::fp32, {count, call.feat});
-    };
-    const auto of_elements = [&](const Workspace& w) { return TensorView(w.data(), DType::fp32, {a.nnz()}); };
+  TensorView of_rows(const Workspace& w, int64_t count) const {
+    return {w.data(), DType::fp32, {count, call.feat}, call.device};
+  }
+  TensorView of_elements(const Workspace& w) const { return {w.data(), DType::fp32, {a.nnz()}, call.device}; }
+  void run(const Operator& op) const {
     RunArguments arguments{.structures = {{"J", a}}, .values_unchanged = call.keeps_values};
     arguments.buffers["A"] = of_elements(values);
     if (call.op == GatherOperator::sddmm) {
@@ -36,22 +42,76 @@ struct Problem {
       arguments.buffers["B"] = of_rows(cols, a.num_cols());
       arguments.buffers["C"] = of_rows(rows, a.num_rows());
     }
-    gather_operator(call.op, choice, call.feat, DType::fp32).run(arguments, stream);
+    op.run(arguments, stream);
   }
 };
+
+// A candidate on a card, whose operators hold its formats there, and all that graphs ran: as long as it is measured.
+class OnCard {
+ public:
+  OnCard(const Problem& problem, const FormatChoice& choice) : problem_(problem), choice_(choice) {}
+  void run() {
+    const GatherCall& call = problem_.call;
+    if (call.op == GatherOperator::sddmm || !cuts_rows(choice_))
+      return problem_.run(
+          made({}, [&] { return gather_program(call.op, choice_, call.feat, DType::fp32, call.device); }));
+    const TensorView values = problem_.of_elements(problem_.values);
+    const TensorView b = problem_.of_rows(problem_.cols, problem_.a.num_cols());
+    const TensorView c = problem_.of_rows(problem_.rows, problem_.a.num_rows());
+    sum_long_rows(problem_.a, {.values = values, .b = b, .c = c}, problem_.stream, card_cut(choice_),
+                  [&](LongRowsPart part, const LongRowsForm& form) -> const Operator& {
+                    return made(part, [&] { return long_rows_program(part, form); });
+                  });
+  }
+  void forget() { operators_.clear(); }
+
+ private:
+  template <class Program>
+  const Operator& made(std::optional<LongRowsPart> key, const Program& program) {
+    const auto found = operators_.find(key);
+    if (found != operators_.end()) return found->second;
+    const ReadyProgram ready = program();
+    return operators_.emplace(key, compile(parse(ready.text), ready.schedule, problem_.call.device, {.set = ready.set}))
+        .first->second;
+  }
+  const Problem& problem_;
+  const FormatChoice choice_;
+  std::map<std::optional<LongRowsPart>, Operator> operators_ = {};
+};
+
+std::vector<Candidate> candidates_of(const Problem& problem, const Structure::Data& data) {
+  const GatherCall& call = problem.call;
+  std::vector<Candidate> candidates;
+  if (!call.is_on_card()) {
+    for (const FormatChoice& choice : candidates_of(row_lengths(data, call), call))
+      candidates.push_back({to_text(choice), [&problem, &call, choice] {
+                              problem.run(gather_operator(call.op, choice, call.feat, DType::fp32));
+                            }});
+    return candidates;
+  }
+  for (const FormatChoice& choice : candidates_on_card(data, call)) {
+    const auto candidate = std::make_shared<OnCard>(problem, choice);
+    candidates.push_back({to_text(choice), [candidate] { candidate->run(); }, [candidate] { candidate->forget(); }});
+  }
+  return candidates;
+}
 
 Tuned tune(const Structure& a, int64_t feat, GatherOperator op, const TuneOptions& options, Stream stream) {
   check(feat >= 1 && feat <= INT32_MAX, ErrorCode::invalid_argument, "feat: is {}; 1 to {} are allowed", feat,
         INT32_MAX);
   const Structure::Data& data = data_of(a, "a");
-  const GatherCall call{
-      .feat = feat, .keeps_values = options.values_unchanged, .workers = stream.team().num_workers(), .op = op};
-  const RowLengths rows = row_lengths(data, call);
-  const Problem problem(a, call, stream);
-  std::vector<Candidate> candidates;
-  for (const FormatChoice& choice : candidates_of(rows, call))
-    candidates.push_back({to_text(choice), [&problem, choice] { problem.run(choice); }});
-  const Tuned tuned = search(results_key(data, to_text(call)), candidates, options.seconds);
+  check_is_csr(data, to_string(op));
+  const Device device = stream.device();
+  const Backend& backend = backend_of(device, op == GatherOperator::sddmm ? "tune_sddmm" : "tune_spmm");
+  const std::unique_ptr<const Stopwatch> stopwatch = backend.stopwatch(device, stream);
+  const GatherCall call{.feat = feat,
+                        .keeps_values = options.values_unchanged,
+                        .workers = workers_of(device, stream),
+                        .device = device,
+                        .op = op};
+  const Problem problem(a, call, stopwatch->stream());
+  const Tuned tuned =
+      search(results_key(data, to_text(call), device), candidates_of(problem, data), options.seconds, *stopwatch);
   keep_choice(data, call, parse_choice(tuned.choice));
   return tuned;
 }

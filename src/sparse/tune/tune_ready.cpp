@@ -14,15 +14,17 @@
 namespace weft::sparse {
 namespace {
 
-constexpr int kNumRgmsCandidates = 9;
+// On a card a tile is all that schedules differ by.
+int num_rgms_candidates(Device device) { return device == Device::cpu() ? 9 : 1; }
 
 void check_feat(const char* name, int64_t feat) {
   check(feat >= 1 && feat <= 65536, ErrorCode::invalid_argument, "{}: is {}; 1 to 65536 are allowed", name, feat);
 }
 
 Tuned search_and_keep(const Structure::Data& data, const std::string& call, const std::vector<Candidate>& candidates,
-                      const TuneOptions& options) {
-  const Tuned tuned = search(results_key(data, call), candidates, options.seconds);
+                      const TuneOptions& options, const Stopwatch& stopwatch) {
+  const Device device = stopwatch.stream().device();
+  const Tuned tuned = search(results_key(data, call, device), candidates, options.seconds, stopwatch);
   keep_candidate(data, call, tuned.choice);
   return tuned;
 }
@@ -32,6 +34,8 @@ Tuned search_and_keep(const Structure::Data& data, const std::string& call, cons
 Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int64_t feat, DType dtype,
                       const TuneOptions& options, Stream stream) {
   check_feat("feat", feat);
+  cpu_backend().require(stream.device(), "tune_block_spmm");
+  const std::unique_ptr<const Stopwatch> stopwatch = cpu_backend().stopwatch(Device::cpu(), stream);
   check(heads >= 1 && block >= 1 && block <= 256, ErrorCode::invalid_argument,
         "block: {} heads of blocks {} wide; 1 and more heads, and blocks of 1 to 256 are allowed", heads, block);
   check(dtype == DType::fp32 || dtype == DType::bf16, ErrorCode::invalid_dtype,
@@ -57,7 +61,7 @@ Tuned tune_block_spmm(const Structure& blocks, int64_t heads, int64_t block, int
     }
   }
   return search_and_keep(data, block_spmm_call(heads, block, feat, dtype, stream.team().num_workers()), candidates,
-                         options);
+                         options, *stopwatch);
 }
 
 Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options, Stream stream) {
@@ -69,24 +73,29 @@ Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const
         data.levels.size());
   const int64_t relations = data.levels[2].length, tile = data.levels[3].length, n = data.levels[4].length;
   const int64_t m = data.levels[1].length * tile;
-  const Workspace x = ones(n * feat_in), w = ones(relations * feat_in * feat_out), y = ones(m * feat_out);
+  const Device device = stream.device();
+  const Backend& backend = backend_of(device, "tune_rgms");
+  const std::unique_ptr<const Stopwatch> stopwatch = backend.stopwatch(device, stream);
+  const Workspace x = ones(n * feat_in, device), w = ones(relations * feat_in * feat_out, device);
+  const Workspace y = ones(m * feat_out, device);
   const RunArguments arguments{.structures = {{"J", edges}},
-                               .buffers = {{"X", {x.data(), DType::fp32, {n, feat_in}}},
-                                           {"W", {w.data(), DType::fp32, {relations, feat_in, feat_out}}},
-                                           {"Y", {y.data(), DType::fp32, {m, feat_out}}}}};
+                               .buffers = {{"X", {x.data(), DType::fp32, {n, feat_in}, device}},
+                                           {"W", {w.data(), DType::fp32, {relations, feat_in, feat_out}, device}},
+                                           {"Y", {y.data(), DType::fp32, {m, feat_out}, device}}}};
   std::array<int64_t, 3> prefetches = {0, 8, 32};
   std::swap(prefetches[0], *std::ranges::find(prefetches, likely_rgms_prefetch(feat_in, DType::fp32)));
-  std::vector<Candidate> candidates;  // kNumRgmsCandidates
+  std::vector<Candidate> candidates;
   for (const int64_t vectors : {4, 2, 1})
     for (const int64_t ahead : prefetches) {
+      if (static_cast<int>(candidates.size()) == num_rgms_candidates(device)) break;
       const std::string candidate = fmt::format("vectors {} prefetch {}", vectors, ahead);
-      candidates.push_back(
-          {candidate, [&, candidate] {
-             rgms_operator(tile, false, feat_in, feat_out, DType::fp32, candidate).run(arguments, stream);
-           }});
+      candidates.push_back({candidate, [&, candidate] {
+                              rgms_operator(tile, false, feat_in, feat_out, DType::fp32, candidate, device)
+                                  .run(arguments, stopwatch->stream());
+                            }});
     }
-  return search_and_keep(data, rgms_call(false, feat_in, feat_out, DType::fp32, stream.team().num_workers()),
-                         candidates, options);
+  return search_and_keep(data, rgms_call(false, feat_in, feat_out, DType::fp32, workers_of(device, stream)), candidates,
+                         options, *stopwatch);
 }
 
 TunedRgms tune_rgms(const CooTensor& edges, int64_t feat_in, int64_t feat_out, const TuneOptions& options,
@@ -97,7 +106,7 @@ TunedRgms tune_rgms(const CooTensor& edges, int64_t feat_in, int64_t feat_out, c
   for (size_t t = 0; t < kTiles.size(); ++t) {
     const double left = options.seconds - seconds_since(start);
     if (t > 0 && left <= 0) {
-      best.num_left += kNumRgmsCandidates;
+      best.num_left += num_rgms_candidates(stream.device());
       continue;
     }
     TuneOptions share = options;

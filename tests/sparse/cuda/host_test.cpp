@@ -10,8 +10,12 @@
 #include "sparse/check.h"
 #include "sparse/operators/gather_schedules.h"
 #include "sparse/operators/vector_unit.h"
+#include "sparse/tune/card_choice.h"
+#include "sparse/tune/chosen.h"
+#include "sparse/tune/results.h"
 #include "tests/ops/cuda/host_card.h"
 #include "tests/sparse/cuda/card_run.h"
+#include "tests/sparse/own_results.h"
 #include "tests/sparse/programs.h"
 #include "tests/sparse/refusals.h"
 
@@ -267,6 +271,67 @@ TEST_F(SparseCard, KeepsMemoryOfGraphs) {
   cuda::launch(graph, own.get());
   y.fetch();
   EXPECT_EQ(out, (Values{0, 3, 5}));
+}
+
+// A search measures graphs of runs on the card, keeps what it finds under the card's name, and calls there take it.
+TEST_F(SparseCard, SearchesWhereCallsRun) {
+  const OwnResults own;
+  const Stream stream = Stream::cuda(nullptr);
+  const Structure structure = few_places().structure();
+  const GatherCall call{.feat = 8, .workers = 0, .device = Device::cuda()};
+  std::map<std::string, int> launched;
+  testing::watch_launch = [&](const std::string& symbol, const cuda::Grid&, const void*) { ++launched[symbol]; };
+  const Tuned tuned = tune_spmm(structure, 8, {.seconds = 0}, stream);
+  EXPECT_EQ(tuned.num_tried, 1);
+  EXPECT_EQ(static_cast<size_t>(tuned.num_left) + 1, candidates_on_card(*structure.data(), call).size());
+  EXPECT_EQ(tuned.choice, "csr prefetch 0 tile 0 lanes 0 group 0");
+  EXPECT_GT(tuned.seconds, 0);
+  EXPECT_GE(launched["weft_spmm_0"], 1 + 3 * 8) << "three graphs at least, behind a first run";
+  const std::string key = results_key(*structure.data(), to_text(call), Device::cuda());
+  EXPECT_EQ(read_results(key).size(), 1u);
+  EXPECT_NE(key, results_key(*structure.data(), to_text(call)));
+  // What another search has found, which cuts rows into pieces.
+  const FormatChoice pieces{.tile = 16, .lanes = 2, .group = 16};
+  keep_results(key, {{tuned.choice, 1e-3}, {to_text(pieces), 1e-9}});
+  const Structure again = few_places().structure();
+  EXPECT_EQ(choice_of(*again.data(), call), pieces);
+  Values values = random_values(static_cast<size_t>(again.nnz()), 1), b = random_values(16 * 8, 2);
+  Values c(22 * 8), want(22 * 8);
+  const TensorView elements = view(values, {again.nnz()}), cols = view(b, {16, 8});
+  spmm(again, elements, cols, view(want, {22, 8}));
+  const OnCard there_elements(elements), there_cols(cols), there(view(c, {22, 8}));
+  launched.clear();
+  spmm(again, there_elements, there_cols, there, {}, stream);
+  testing::watch_launch = nullptr;
+  EXPECT_EQ(launched, (std::map<std::string, int>{{"weft_spmm_row_groups_0", 1}}));
+  there.fetch();
+  expect_close(doubles(c), doubles(want), 2e-5, "rows in pieces");
+}
+
+// Schedules that no rule makes: half vectors, other CTAs, other numbers of elements a thread.
+TEST_F(SparseCard, ComputesWhateverASearchFinds) {
+  const std::pair<GatherOperator, FormatChoice> choices[] = {
+      {GatherOperator::spmm, {.prefetch = 2, .lanes = 2, .group = 32}},
+      {GatherOperator::spmm, {.formats = parse_formats("hyb(2, 1)"), .group = 16}},
+      {GatherOperator::sddmm, {.tile = 2, .lanes = 2, .group = 32}}};
+  for (const auto& [op, choice] : choices)
+    expect_as_interpreted({.name = to_text(choice),
+                           .ready = gather_program(op, choice, 8, DType::fp32, Device::cuda()),
+                           .axis = "J",
+                           .structure = [](const Matrix& a) { return a.structure(); }});
+}
+
+TEST_F(SparseCard, SearchesForOtherOperatorsOrSaysWhyNot) {
+  const OwnResults own;
+  const Stream stream = Stream::cuda(nullptr);
+  const CooTensor edges{.extents = {2, 70, 3}, .coordinates = {{0, 1, 1}, {0, 69, 2}, {2, 0, 1}}};
+  const TunedRgms tuned = tune_rgms(edges, 8, 8, {.seconds = 0}, stream);
+  EXPECT_EQ(tuned.choice, "tile 64 vectors 4 prefetch 8");
+  EXPECT_EQ(tuned.num_left, 4);
+  expect_contains(refusal([&] { tune_block_spmm(band(4, 1), 1, 8, 32, DType::bf16, {}, stream); }), "tune_block_spmm",
+                  "a search that is none on cards");
+  expect_contains(refusal([&] { tune_spmm(few_places().structure(), 8, {}, Stream::cuda(nullptr, 5)); }), "cuda:5",
+                  "a card that is not there");
 }
 
 TEST_F(SparseCard, NamesWhatDoesNotLieThere) {
