@@ -4,7 +4,7 @@
     bench/peers/gpu.py                                  every row of attention, with what this Python has installed
     bench/peers/gpu.py --only decode --peer torch       rows and peers whose names hold these words; kv8192$: that end so
     bench/peers/gpu.py --model 1b --model 8b            decode of a whole model too; compiling takes a minute or more
-    bench/peers/gpu.py --sparse FOLDER                  SpMM and SDDMM too, over graphs that are made in this folder
+    bench/peers/gpu.py --sparse FOLDER                  SpMM, SDDMM and RGMS too, over graphs that are made in this folder
     bench/peers/gpu.py --sampling                       tokens drawn from rows of logits, too
     bench/peers/gpu.py --weft build/release/bin/weft    Weft too, on the same card: bench attention, model by --model, and
                                                         sparse by --sparse
@@ -114,8 +114,10 @@ def measure_models(shapes, ceilings, results):
 def measure_sparse(folder, only, results):
     if folder is None:
         return
+    import gpu_relations
     import gpu_sparse
-    gpu_sparse.measure(folder, lambda case: is_wanted(case, only), results)
+    for rows in (gpu_sparse, gpu_relations):
+        rows.measure(folder, lambda case: is_wanted(case, only), results)
 
 
 def measure_sampling(ceilings, is_asked, only, results):

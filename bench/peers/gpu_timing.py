@@ -36,6 +36,21 @@ def seconds_of(copies):
     return statistics.median(readings)
 
 
+def plain_seconds_of(runs):
+    """Median seconds of one run, for what no graph is sure to take: the host is in it."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    readings = []
+    for at in range(-1, REPEATS):
+        begin.record()
+        for run in runs * 4:
+            run()
+        end.record()
+        torch.cuda.synchronize()
+        if at >= 0:  # the first one allocates
+            readings.append(begin.elapsed_time(end) / 1e3 / (4 * len(runs)))
+    return statistics.median(readings)
+
+
 class Pool:
     """Random numbers far beyond the card's cache; data of copies lie side by side in it."""
 

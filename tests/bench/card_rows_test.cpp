@@ -58,7 +58,12 @@ TEST_F(CardRows, OfSparseOperatorsStandBesideTheirGathers) {
   measure_sparse(options_, rows_);
   for (const char* row : {"spmm power law 2k nnz 8k F32", "sddmm power law 2k nnz 8k F128"})
     EXPECT_EQ(rows_.of(row), (List{"rate GFLOP/s", "bandwidth of the floor GB/s"})) << row;
-  EXPECT_EQ(rows_.count(), 8u);
+  for (const char* row : {"rgcn few edges F32 fp32", "rgcn few edges F32 bf16", "convolution 500 voxels F16 fp32",
+                          "convolution 500 voxels F16 bf16"})
+    EXPECT_EQ(rows_.of(row),
+              (List{"rate GFLOP/s", "rate beside products GFLOP/s", "time us", "memory beside tensors MB"}))
+        << row;
+  EXPECT_EQ(rows_.count(), 8u + 24 + 4 * 4) << "of graphs, of blocks, and of relations";
 }
 
 TEST_F(CardRows, OfKernelsSayWhereTheyComeFrom) {

@@ -1,30 +1,20 @@
-// `weft bench sparse --device cuda:0`: SpMM and SDDMM over generated graphs. The ceiling of a row is a kernel that only
-// loads the rows that it gathers, in turns with it; beside it, what has to move at the rate of a plain read of as much.
-// Runs are nodes of a graph over the same tensors, as the layers of a model find them.
+// `weft bench sparse --device cuda:0`: SpMM and SDDMM over generated graphs, blocks, RGMS,
+// and training. The ceiling of a row is a kernel that only loads the rows that it gathers, in turns with it; beside it,
+// what has to move at the rate of a plain read of as much. Runs are nodes of a graph over the same tensors, as the layers of a model find them.
 #include <fmt/format.h>
 
 #include <string>
 #include <vector>
 
-#include "bench/cuda/card.h"
+#include "bench/cuda/placed.h"
+#include "bench/cuda/relations.h"
 #include "bench/cuda/sparse_blocks.h"
 #include "bench/measure.h"
 #include "bench/sparse/cases.h"
-#include "device/cuda/memory.h"
+#include "bench/sparse/graphsage.h"
 
 namespace weft::bench {
 namespace {
-
-constexpr int kCalls = 4;  // of a graph
-
-// A copy on the card.
-template <class T>
-Workspace placed(CardBench& bench, const std::vector<T>& values) {
-  Workspace memory(bench.device(), std::max<size_t>(values.size() * sizeof(T), 16));
-  cuda::copy_to_card(bench.card(), memory.data(), values.data(), values.size() * sizeof(T), nullptr);
-  cuda::synchronize(bench.card(), nullptr);
-  return memory;
-}
 
 // Tensors of one matrix and one width of rows.
 struct CardTensors {
@@ -60,13 +50,26 @@ void add_card_rows(const CardTensors& t, const std::string& name, const std::fun
                                  .rows = t.y.data(),
                                  .count = t.a.nnz(),
                                  .row_bytes = static_cast<int>(t.feat * 4)};
-  const CardBench::Turns turns = bench.time_in_turns({kCalls, [&](int) { call(); }}, bench.gathers(gather, kCalls));
+  const CardBench::Turns turns =
+      bench.time_in_turns({kCallsOfGraph, [&](int) { call(); }}, bench.gathers(gather, kCallsOfGraph));
   const double floor = t.floor_bytes(is_spmm);
   const auto add = [&](const char* metric, double value, const char* unit, double ceiling) {
     report.add({.bench = "sparse", .name = name, .metric = metric, .value = value, .unit = unit, .ceiling = ceiling});
   };
   add("rate", flops / turns.first / 1e9, "GFLOP/s", flops / turns.second / 1e9);
   add("bandwidth of the floor", floor / turns.first / 1e9, "GB/s", bench.read_rate(static_cast<size_t>(floor)) / 1e9);
+}
+
+// An epoch of training over a graph.
+void add_training(CardBench& bench, const SparseCase& graph, const std::string& name, BenchReport& report) {
+  const auto place = [&](const void* data, size_t bytes) {
+    const auto* const begin = static_cast<const char*>(data);
+    return placed(bench, std::vector<char>(begin, begin + bytes));
+  };
+  const sparse::VectorUnit unit = sparse::vector_unit(bench.device());
+  SageTraining training({.graph = &graph}, unit, bench.device(), bench.stream(), place);
+  const double seconds = bench.time(kCallsOfGraph, [&](int) { training.run(); });
+  report.add({.bench = "sparse", .name = name, .metric = "time", .value = seconds * 1e3, .unit = "ms"});
 }
 
 // Those of --data, which bench/peers/gpu_sparse.py makes; else as many nodes and edges as graphs of these names, which
@@ -95,7 +98,8 @@ void measure_sparse_on_card(const BenchOptions& options, BenchReport& report) {
       fmt::format("{}: {}, {} multiprocessors, fp32; nodes of a graph over the same tensors, medians; ceilings: "
                   "the same rows loaded, nothing else; a plain read of as many bytes",
                   to_string(options.device), bench.card().name(), bench.card().num_multiprocessors()));
-  for (const SparseCase& a : graphs_of(options))
+  const std::vector<SparseCase> graphs = graphs_of(options);
+  for (const SparseCase& a : graphs)
     for (const int64_t feat : {32, 128}) {
       const auto wanted = [&](const std::string& name) { return name.find(options.only) != name.npos; };
       const std::string spmm = fmt::format("spmm {} F{}", a.name, feat),
@@ -113,6 +117,12 @@ void measure_sparse_on_card(const BenchOptions& options, BenchReport& report) {
       if (wanted(sddmm)) add_card_rows(t, sddmm, run_sddmm, false, report);
     }
   measure_blocks_on_card(bench, options, report);
+  measure_relations(bench, options, report);
+  for (const SparseCase& a : graphs) {
+    const std::string name = fmt::format("graphsage epoch {}", a.name);
+    const bool is_wanted = a.name.find("pubmed") != a.name.npos && name.find(options.only) != name.npos;
+    if (is_wanted) add_training(bench, a, name, report);
+  }
 }
 
 }  // namespace weft::bench
