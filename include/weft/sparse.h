@@ -228,8 +228,8 @@ struct Tuned {
   int num_tried = 0, num_left = 0;              // by this search; of all candidates
 };
 // Each searches on the stream's team with ones for tensors, or on the stream's card, there in a stream of its own, and
-// calls over the structure take the fastest from then on, also in later processes: results are kept in the kernel cache.
-// Formats and schedules of SpMM and of SDDMM in fp32 over rows of `feat` features, which "auto" takes:
+// calls over the structure take the fastest from then on, also in later processes: results are kept in the kernel
+// cache. Formats and schedules of SpMM and of SDDMM in fp32 over rows of `feat` features, which "auto" takes:
 Tuned tune_spmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
 Tuned tune_sddmm(const Structure& a, int64_t feat, const TuneOptions& options = {}, Stream stream = {});
 // Schedules of block_spmm, on a CPU, and of rgms in fp32 without values. Structures of other blocks or tiles are

@@ -324,7 +324,7 @@ class Core(TestCase):
         steps = [[(1, 40), (1, 300)], [(1, 41), (1, 301)], [(1, 200), (1, 17)]]
         batches = [Batch(x, heads=8, kv_heads=2, dim=64, page_size=16, dtype=torch.float16) for x in steps]
         bounds = weft.PlanBounds(max_requests=2, max_rows=2, max_qo_len=1, max_pages=64, page_size=16, num_qo_heads=8,
-                                 num_kv_heads=2)
+                                 num_kv_heads=2, workers=132)
         workspace = weft.Workspace(DEVICE, self.kernel.workspace_bytes(bounds))
         q = torch.zeros(2, 8, 64, dtype=torch.float16, device=DEVICE)
         caches = [torch.zeros(64, 16, 2, 64, dtype=torch.float16, device=DEVICE) for _ in range(2)]

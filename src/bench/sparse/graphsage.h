@@ -23,8 +23,8 @@ struct SageShape {
 
 class SageTraining {
  public:
-  // Random features and weights; node i is of class i modulo their number. Schedules are those of `unit`. `place` copies
-  // to the device.
+  // Random features and weights; node i is of class i modulo their number. Schedules are those of `unit`. `place`
+  // copies to the device.
   using Place = std::function<Workspace(const void* data, size_t bytes)>;
   SageTraining(const SageShape& shape, const sparse::VectorUnit& unit, Device device, Stream stream,
                const Place& place);

@@ -1,6 +1,6 @@
 // Queries beside keys of few bits. These are multiplied in fp16, whose exponents end early: each row of queries becomes
-// fp16 times a power of two, exactly but for elements below 2^-28 of the row's largest one (2^-24 beside int4, whose odd
-// pairs of keys are 16 times too large). Elements go where those of keys stand.
+// fp16 times a power of two, exactly but for elements below 2^-28 of the row's largest one (2^-24 beside int4, whose
+// odd pairs of keys are 16 times too large). Elements go where those of keys stand.
 #pragma once
 
 #include "attention/cuda/kernels/mma/shape.h"

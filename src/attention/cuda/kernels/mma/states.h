@@ -1,7 +1,8 @@
 // The states of a warp's rows, as fragments have them: o, and of the softmax the maxima and sums.
 //
-// Beside values of few bits o is of their halves (tile::Halves), and of weights, which are probabilities by their tokens'
-// scales, times a power of two of each row: fp16 numbers that end neither at its largest nor near its smallest one.
+// Beside values of few bits o is of their halves (tile::Halves), and of weights, which are probabilities by their
+// tokens' scales, times a power of two of each row: fp16 numbers that end neither at its largest nor near its smallest
+// one.
 #pragma once
 
 #include "attention/cuda/kernels/mma/shape.h"

@@ -92,8 +92,8 @@ class Multiply {
       ptx::wgmma_wait<1>(scores());
       keys_.release();
       make_logits(rows, rows.tile(step), all_see);
-      // A warpgroup's products are issued as those before them end: when the maxima are known values were multiplied, and
-      // the next ones may come.
+      // A warpgroup's products are issued as those before them end: when the maxima are known values were multiplied,
+      // and the next ones may come.
       ptx::wgmma_wait<0>(outputs(), probabilities_);
       values().release();
       keys_.advance();
