@@ -14,6 +14,8 @@ struct Architecture {
 
   // What a CTA may have where two are to fit a multiprocessor.
   constexpr int half_of_shared() const { return shared_of_multiprocessor / 2 - 1024; }
+  // The same of three.
+  constexpr int third_of_shared() const { return shared_of_multiprocessor / 3 - 1024; }
   // CTAs that it holds at once: two, which tiles are made for, or one where shared memory has no room for another.
   // Registers have: of 128 threads, 255 each are half.
   constexpr int resident_ctas(int shared_bytes) const { return shared_bytes <= half_of_shared() ? 2 : 1; }

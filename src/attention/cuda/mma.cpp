@@ -40,6 +40,15 @@ int bytes_of(const AttentionSpec& spec, const MmaTiles& tiles, bool small) {
   return bytes;
 }
 
+// Two warps of a scheduler hide too little of each other's waits where memory brings a tile sooner than its instructions
+// are through: of keys and values of 4 bits a third CTA is worth more than a stage. It leaves a thread 168 registers,
+// which functors and masks exceed.
+bool wants_three(const AttentionSpec& spec, const Architecture& architecture, int keys) {
+  return bits_of(spec.kv_dtype) == 4 && std::max(spec.head_dim_qk, spec.head_dim_vo) <= 128 &&
+         spec.variant.name.empty() && spec.mask < Mask::custom && spec.kv_form != KvForm::block_sparse &&
+         fits(spec, kSmall, 2, architecture.third_of_shared(), keys);
+}
+
 Form form_of(const AttentionSpec& spec, const Architecture& architecture, bool small) {
   const MmaTiles tiles = mma_tiles(spec, architecture);
   const int stages = small ? tiles.stages_of_small : tiles.stages;
@@ -53,7 +62,9 @@ Form form_of(const AttentionSpec& spec, const Architecture& architecture, bool s
           .loader = Loader::cp_async,
           .threads = tiles.threads,
           .shared_bytes = shared_bytes,
-          .resident_ctas = architecture.resident_ctas(shared_bytes),
+          .resident_ctas = small && wants_three(spec, architecture, tiles.keys_of_small)
+                               ? 3
+                               : architecture.resident_ctas(shared_bytes),
           .constants = fmt::format("  using Multiplied = Query;\n  static constexpr int kStages = {};\n", stages),
           .type = "Tiles<" + type + ">"};
 }
@@ -97,7 +108,7 @@ class MmaFamily : public Family {
     const TileClass small = {.kind = TileKind::direct,
                              .rows = kSmall,
                              .row = dims * 0.1,
-                             .token = dims * bits_of(spec.kv_dtype) / 8. / 12.,
+                             .token = dims * bits_of(spec.kv_dtype) / 8. / 12. * kernels.front().resident_ctas / 2,
                              .row_token = dims / 512.,
                              .item = 4000,
                              .default_workers = kernels.front().resident_ctas};
@@ -146,8 +157,9 @@ MmaTiles mma_tiles(const AttentionSpec& spec, const Architecture& architecture) 
   paged.kv_form = KvForm::paged;
   if (is_short && fits(paged, kSmall, bits_of(spec.kv_dtype) < 16 ? 2 : 3, half, 2 * kKeys))
     tiles.keys_of_small = 2 * kKeys;
+  const int of_small = wants_three(spec, architecture, tiles.keys_of_small) ? architecture.third_of_shared() : half;
   for (const int stages : {3, 4})
-    if (fits(spec, kSmall, stages, half, tiles.keys_of_small)) tiles.stages_of_small = stages;
+    if (fits(spec, kSmall, stages, of_small, tiles.keys_of_small)) tiles.stages_of_small = stages;
   for (const int rows : {64, 128})
     if (fits(spec, rows, tiles.stages, architecture.most_shared_of_cta) && (rows == 64 || spec.head_dim_vo <= 128))
       tiles.most_rows = rows;

@@ -82,9 +82,10 @@ using Variant = Functors<::leaf::P, {}, {}>;
 // The kernel behind it, which calls `call`.
 void add_kernel(KernelText& text, const AttentionSpec& spec, const Form& form, std::string_view call) {
   text.instances += fmt::format(
-      "WEFT_KERNEL({}, 1) void {}(WEFT_PARAM weft::attention::cuda::{}<{}> args) {{\n"
+      "WEFT_KERNEL({}, {}) void {}(WEFT_PARAM weft::attention::cuda::{}<{}> args) {{\n"
       "  using namespace weft::attention::cuda;\n  {}(args);\n}}\n",
-      text.threads, text.symbol, form.loader == Loader::tma ? "BoxArgs" : "Args", Params(spec).num_slots(), call);
+      text.threads, form.resident_ctas > 2 ? form.resident_ctas : 1, text.symbol,
+      form.loader == Loader::tma ? "BoxArgs" : "Args", Params(spec).num_slots(), call);
 }
 
 }  // namespace

@@ -198,6 +198,28 @@ TEST(CudaTraits, HaveTheWorkersThatAMultiprocessorHoldsAtOnce) {
   }
 }
 
+// Three CTAs of small tiles over 4 bits, whose kernel is told so; two where something takes more registers or bytes.
+TEST(CudaTraits, HaveThreeCtasBesideFourBits) {
+  const auto held = [](const AttentionSpec& spec, std::string_view architecture) {
+    const KernelText text = text_of(spec, architecture, "small_tiles");
+    const bool three = text.text().find("WEFT_KERNEL(128, 3)") != text.text().npos;
+    const int workers = traits(spec, find_architecture(architecture), 10).classes[0].default_workers;
+    EXPECT_EQ(workers == 30, three);
+    if (three) {
+      EXPECT_LE(3 * (text.shared_bytes + 1024), (architecture == "sm_80" ? 164 : 228) * 1024);
+    }
+    return workers / 10;
+  };
+  AttentionSpec spec = few_bits(DType::int4, KvScales::token);
+  EXPECT_EQ(held(spec, "sm_90a"), 3);
+  EXPECT_EQ(held(spec, "sm_80"), 3);
+  EXPECT_EQ(held(spec, "sm_86"), 2);
+  EXPECT_EQ(held(few_bits(DType::int4, KvScales::token, 256), "sm_90a"), 2);
+  EXPECT_EQ(held(few_bits(DType::int8, KvScales::token), "sm_90a"), 2);
+  spec.mask = Mask::custom;
+  EXPECT_EQ(held(spec, "sm_90a"), 2);
+}
+
 TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
   AttentionSpec spec;
   spec.variant = {.name = "All",
