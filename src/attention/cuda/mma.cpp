@@ -40,9 +40,9 @@ int bytes_of(const AttentionSpec& spec, const MmaTiles& tiles, bool small) {
   return bytes;
 }
 
-// Two warps of a scheduler hide too little of each other's waits where memory brings a tile sooner than its instructions
-// are through: of keys and values of 4 bits a third CTA is worth more than a stage. It leaves a thread 168 registers,
-// which functors and masks exceed.
+// Two warps of a scheduler hide too little of each other's waits where memory brings a tile sooner than its
+// instructions are through: of keys and values of 4 bits a third CTA is worth more than a stage. It leaves a thread 168
+// registers, which functors and masks exceed.
 bool wants_three(const AttentionSpec& spec, const Architecture& architecture, int keys) {
   return bits_of(spec.kv_dtype) == 4 && std::max(spec.head_dim_qk, spec.head_dim_vo) <= 128 &&
          spec.variant.name.empty() && spec.mask < Mask::custom && spec.kv_form != KvForm::block_sparse &&

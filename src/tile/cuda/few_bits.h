@@ -1,6 +1,6 @@
-// Numbers of 8 and 4 bits in a word of memory as halves of products in fp16, where they stand at the lowest bits as they
-// are: fp16 counts there in 2^-24 and from 0 on, so that integers need no arithmetic, only something added that makes
-// them positive. What that adds to a sum of products is known without them.
+// Numbers of 8 and 4 bits in a word of memory as halves of products in fp16, where they stand at the lowest bits as
+// they are: fp16 counts there in 2^-24 and from 0 on, so that integers need no arithmetic, only something added that
+// makes them positive. What that adds to a sum of products is known without them.
 //
 //   u32 pairs[Halves<int4x2>::kPairs];
 //   Halves<int4x2>::of_row(word, pairs);       // a key's: pair i has numbers i and i + 4 of the word's 8
@@ -27,8 +27,8 @@ constexpr u32 in_both(u32 half) { return half * 0x10001u; }
 WEFT_INLINE float reciprocal_of_power(float power) { return ptx::from_bits(0x7f000000u - ptx::to_bits(power)); }
 
 // A number is kUnit times its half, less kOffset; of odd pairs the half is 2^kOfOddPairs times as large. kSplit: which
-// two of a row's numbers a pair has, i and i + kPairs, or else 2 i and 2 i + 1. kLosesSpecials: codes that are no finite
-// number become one.
+// two of a row's numbers a pair has, i and i + kPairs, or else 2 i and 2 i + 1. kLosesSpecials: codes that are no
+// finite number become one.
 template <class Stored>
 struct Halves {
   static_assert(sizeof(Stored) == 2, "what is multiplied as it is");
