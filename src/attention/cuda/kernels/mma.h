@@ -137,8 +137,9 @@ class Attention {
     states_.clear();
     kv_tiles().locate_first(pages);
     const int num_tiles = Shape::shared().walk.num_tiles;
-    // Where registers have room, pages are asked for a tile before they are needed.
-    constexpr bool kLooksAhead = Shape::kRows == 16;
+    // Where registers have room, pages are asked for a tile before they are needed. Over 4 bits, where three CTAs share
+    // them, they have not.
+    constexpr bool kLooksAhead = Shape::kRows == 16 && Shape::kKvBits > 4;
     typename KvTiles::Found next{};
     if constexpr (kLooksAhead) next = kv_tiles().look_up(kStages, num_tiles);
     ptx::cta_sync();
