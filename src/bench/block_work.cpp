@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "bench/batch.h"
-#include "device/memory.h"
+#include "bench/cuda/placed.h"
 
 namespace weft::bench {
 namespace {
@@ -64,11 +64,7 @@ BlockWork::Tensor BlockWork::tensor(std::vector<int64_t> shape) const {
   Tensor made{
       .memory = Workspace(Device::cpu(), static_cast<size_t>(std::max<int64_t>(count, 1) * bits_of(dtype_) / 8) + 64)};
   fill_random(made.memory.data(), dtype_, count, static_cast<unsigned>(count));
-  if (device_ != Device::cpu()) {
-    Workspace there(device_, made.memory.bytes());
-    device::copy(device_, there.data(), made.memory.data(), there.bytes());
-    made.memory = std::move(there);
-  }
+  if (device_ != Device::cpu()) made.memory = placed(device_, made.memory.data(), made.memory.bytes());
   made.view = TensorView(made.memory.data(), dtype_, shape, device_);
   return made;
 }

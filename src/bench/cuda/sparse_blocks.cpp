@@ -7,14 +7,12 @@
 
 #include "bench/batch.h"
 #include "bench/block_work.h"
-#include "device/memory.h"
+#include "bench/cuda/placed.h"
 #include "weft/error.h"
 #include "weft/ops.h"
 
 namespace weft::bench {
 namespace {
-
-constexpr int kBlockCalls = 4;  // of a graph
 
 struct BlockRow {
   std::string name;
@@ -24,7 +22,7 @@ struct BlockRow {
 bool is_wanted(const BenchOptions& options, const std::string& name) { return name.find(options.only) != name.npos; }
 
 void add_row(CardBench& bench, const BlockRow& row, const std::function<void()>& call, BenchReport& report) {
-  const CardBench::Beside timed = bench.time_beside_products({kBlockCalls, [&](int) { call(); }});
+  const CardBench::Beside timed = bench.time_beside_products({kCallsOfGraph, [&](int) { call(); }});
   const auto add = [&](const char* metric, double value, const char* unit, double ceiling = 0) {
     report.add(
         {.bench = "sparse", .name = row.name, .metric = metric, .value = value, .unit = unit, .ceiling = ceiling});
@@ -77,8 +75,7 @@ class Tensor {
     for (const int64_t extent : shape) count *= extent;
     const Workspace random(Device::cpu(), static_cast<size_t>(count) * 2);
     fill_random(random.data(), DType::bf16, count, static_cast<unsigned>(count));
-    memory_ = Workspace(bench.device(), random.bytes());
-    device::copy(bench.device(), memory_.data(), random.data(), static_cast<size_t>(count) * 2);
+    memory_ = placed(bench.device(), random.data(), static_cast<size_t>(count) * 2);
     view_ = TensorView(memory_.data(), DType::bf16, shape, bench.device());
   }
   operator const TensorView&() const { return view_; }  // NOLINT: it is what operators take
