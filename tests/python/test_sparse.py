@@ -1,5 +1,6 @@
 """weft.sparse: structures, formats, programs, operators and files from Python."""
 import ctypes
+import math
 import os
 import pathlib
 import tempfile
@@ -66,6 +67,7 @@ class Sparse(TestCase):
                 ("d_y: has shape [20, 8]",
                  lambda: sparse.sddmm_backward(a, transposed, f(nnz), x, y, f(nnz), d_y=f(20, 8)))):
             self.assert_refused("invalid_shape", says, call)
+        self.assert_refused("invalid_argument", "scale: is nan", sparse.graph_attention, a, x, y, y, math.nan)
         self.assert_refused("invalid_stride", "b: is not contiguous; copy it first, with numpy.ascontiguousarray(x)",
                             sparse.spmm, a, f(nnz), f(30, 16)[:, ::2])
 
@@ -314,6 +316,11 @@ class Files(TestCase):
         self.assert_refused("io_error", "none.mtx", weft.sparse.read_matrix, self.folder / "none.mtx")
         self.assert_refused("invalid_file", "b.mtx", weft.sparse.parse_matrix, "b.mtx", "nonsense")
         self.assert_refused("invalid_argument", "order[1] is 3", weft.sparse.values_at, read.values, [1, 3])
+        self.assert_refused("invalid_argument", "order[1] is -2", weft.sparse.values_at, read.values, [1, -2])
+        for outside in (weft.sparse.Coo(2, 4, *([x] for x in (2, 0))), weft.sparse.Coo(2, 4, [0], [-1])):
+            self.assert_refused("invalid_argument", "coo: element 0 is at", weft.sparse.write_matrix,
+                                self.folder / "never.mtx", outside, values[:1])
+        self.assertFalse((self.folder / "never.mtx").exists())
         self.assert_refused("invalid_dtype", "float64", weft.sparse.values_at, values, [1])
 
     def test_tensors(self):

@@ -102,6 +102,10 @@ void write_matrix(const std::string& path, const Coo& coo, const TensorView& val
         coo.rows.size(), coo.cols.size());
   check(values.size() == static_cast<int64_t>(coo.rows.size()), ErrorCode::invalid_shape,
         "values: there are {}; the list has {} elements", values.size(), coo.rows.size());
+  for (size_t e = 0; e < coo.rows.size(); ++e)
+    check(coo.rows[e] >= 0 && coo.rows[e] < coo.num_rows && coo.cols[e] >= 0 && coo.cols[e] < coo.num_cols,
+          ErrorCode::invalid_argument, "coo: element {} is at row {}, column {}, outside of {} x {}", e, coo.rows[e],
+          coo.cols[e], coo.num_rows, coo.num_cols);
   const NumbersOf numbers(values, "values");
   std::string text = fmt::format("{} matrix coordinate {} general\n{} {} {}\n", kBanner, numbers.field(), coo.num_rows,
                                  coo.num_cols, coo.rows.size());

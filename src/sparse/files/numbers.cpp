@@ -114,8 +114,8 @@ Array values_at(std::span<const double> values, std::span<const int64_t> order, 
   NumbersTo to(result);
   const bool to_integers = dtype == DType::int32 || dtype == DType::int64;
   for (size_t p = 0; p < order.size(); ++p) {
-    if (order[p] < 0) continue;
-    check(order[p] < static_cast<int64_t>(values.size()), ErrorCode::invalid_argument,
+    if (order[p] == -1) continue;
+    check(order[p] >= 0 && order[p] < static_cast<int64_t>(values.size()), ErrorCode::invalid_argument,
           "order[{}] is {}; there are {} values", p, order[p], values.size());
     const double value = values[static_cast<size_t>(order[p])];
     if (!to_integers) {

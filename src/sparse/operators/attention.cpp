@@ -1,4 +1,6 @@
 // Attention along the edges of a graph: SDDMM, softmax over each row, SpMM, one row after another.
+#include <cmath>
+
 #include "base/check.h"
 #include "sparse/machine.h"
 #include "sparse/operators/card.h"
@@ -130,6 +132,7 @@ void graph_attention(const Structure& graph, const TensorView& q, const TensorVi
   check_rank(q, "q", 2, "[m, feat]");
   check_rank(k, "k", 2, "[n, feat]");
   check_rank(v, "v", 2, "[n, feat_v]");
+  check(std::isfinite(scale), ErrorCode::invalid_argument, "scale: is {}; a finite number is needed", scale);
   const DType dtype = common_dtype({{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}});
   const int64_t feat = last_extent(q), feat_v = last_extent(v), element_bytes = bits_of(dtype) / 8;
   const Device device = device_of(q);
