@@ -1,7 +1,9 @@
 """Variants and block lists of Python functions, against the same functions over numpy's arrays."""
 import functools
 import math
+import sys
 import time
+import types
 import unittest
 
 import numpy as np
@@ -238,6 +240,10 @@ struct SoftCap {
         self.assertEqual(variant.intervals, (weft.Interval(lower=[weft.Bound(constant=-4)],
                                                            upper=[weft.Bound(q_pos=True, constant=0)]),))
         self.assertIn("real(c.kv_pos) * p.half < real(c.q_pos)", variant.text)
+        endless = math.inf
+        variant = trace(None, lambda b, h, q, kv: (kv <= q) & (q - kv < endless) & (kv - q < math.inf))
+        self.assertEqual(variant.intervals, (weft.Interval(upper=[weft.Bound(q_pos=True, constant=1)]),))
+        self.assertIn("real(c.q_pos - c.kv_pos) < p.endless", variant.text)
 
 
 class Intervals(TestCase):
@@ -315,13 +321,15 @@ class Refusals(TestCase):
         self.refused(f"test_traces.py:{line}:", lambda score, b, h, q, kv: branches(score, b, h, q, kv))
 
     def test_what_cannot_be_said(self):
-        wide, letters = np.zeros((2, 2, 2, 2, 2), np.float32), [1, 2]
+        wide, letters, holder = np.zeros((2, 2, 2, 2, 2), np.float32), [1, 2], types.SimpleNamespace(bias=bias)
         for says, f in (
                 ("a branch", lambda s, b, h, q, kv: s if 0 < q < kv else s),
                 ("a branch", lambda s, b, h, q, kv: min(s, 0)),
                 ("a number is wanted", lambda s, b, h, q, kv: math.tanh(s)),
                 ("torch's or numpy's functions instead of math's", lambda s, b, h, q, kv: math.exp(s)),
                 ("index arrays, not lists", lambda s, b, h, q, kv: letters[h]),
+                ("(bias = self.bias outside of it)", lambda s, b, h, q, kv: s + holder.bias[h, q, kv]),
+                ("test_traces.py:", lambda s, b, h, q, kv: np.max([s, 1.0])),
                 ("a loop over what only kernels know", lambda s, b, h, q, kv: sum(x for x in bias[h])),
                 ("bias has 3 axes, of which 1 are indexed", lambda s, b, h, q, kv: s + bias[h]),
                 ("bias has 3 axes and is indexed by more", lambda s, b, h, q, kv: bias[h, q, kv, 0]),
@@ -367,11 +375,21 @@ class Refusals(TestCase):
             trace(causal)
         with self.assertRaisesRegex(TypeError, "mask_mod: int is no function"):
             trace(None, 3)
+        with self.assertRaisesRegex(TypeError, "add"):
+            trace(np.add)  # inspect finds no signature
         kept = []
         trace(None, lambda b, h, q, kv: kept.append(q) or (q >= kv))
         self.refused("a stand-in of another trace", lambda s, b, h, q, kv: s + kept[0])
         with self.assertRaisesRegex(ZeroDivisionError, "own"):
             trace(None, lambda b, h, q, kv: (_ for _ in ()).throw(ZeroDivisionError("own")))
+
+    def test_functions_too_deep_for_python(self):
+        def sums(score, b, h, q, kv):
+            for _ in range(sys.getrecursionlimit()):
+                score = score + 0.5
+            return score
+
+        self.refused("operations stand inside one another", sums)
 
     def test_arrays_that_are_too_small(self):
         variant = trace(add_bias)

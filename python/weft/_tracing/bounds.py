@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Optional
 
 from .. import _weft
-from .values import BOOL, INT, INT_MAX, REAL, Parameter, Value
+from .values import BOOL, INT, INT_MAX, REAL, Number, Parameter, Value
 
 MAX_INTERVALS = 2
 _MAX_BOUNDS = 6      # of an interval on one side
@@ -43,17 +43,21 @@ class Limit(NamedTuple):
 Parts = list[list[Limit]]
 
 
+def _is_whole(x: Number) -> bool:
+    return abs(x) <= INT_MAX and x == int(x)  # infinities are no int
+
+
 def affine(x: Value) -> Optional[Affine]:
     """None for what is not affine in the positions of query and key."""
     if x.kind not in (BOOL, INT, REAL):
         return None
     if x.op == "number":
-        return None if x.data != int(x.data) or abs(x.data) > INT_MAX else Affine(constant=int(x.data))
+        return Affine(constant=int(x.data)) if _is_whole(x.data) else None
     if x.op == "real":
         return affine(x.args[0])
     if x.op == "parameter":
         value = x.data.value
-        if value != int(value) or abs(value) > INT_MAX:
+        if not _is_whole(value):
             return None
         return Affine(parameters={x.data: 1}) if isinstance(value, int) else Affine(constant=int(value))
     if x.op == "index":

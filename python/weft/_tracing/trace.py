@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Optional, Union
 
@@ -72,6 +73,8 @@ class Functions:
         except TypeError as wrong:
             wanted = "score, b, h, q_idx, kv_idx" if name == "score_mod" else "b, h, q_idx, kv_idx"
             raise TypeError(f"{name}: is called as {name}({wanted}): {wrong}") from None
+        except ValueError:  # of C, without a signature: the call itself says what it takes
+            pass
         given = captures.rebound(f)(*args)
         if given is None:
             _refuse_result(name, f, "returns nothing", "it returns the new score, or a condition")
@@ -131,6 +134,16 @@ def trace(score_mod: Optional[ScoreMod] = None, mask_mod: Optional[MaskMod] = No
     if score_mod is None and mask_mod is None:
         raise error(_weft.ErrorCode.invalid_argument, "score_mod, mask_mod: both are None; give one of them")
     made = Functions(score_mod, mask_mod, q_idx)
+    try:
+        return _variant(made, _class_name(name, score_mod, mask_mod), use_softmax)
+    except RecursionError:
+        raise error(_weft.ErrorCode.unsupported,
+                    "score_mod, mask_mod: hundreds of operations stand inside one another, more than Python's "
+                    f"recursion limit of {sys.getrecursionlimit()} lets be written down; put numbers of the loop into an array, "
+                    "and index it") from None
+
+
+def _variant(made: Functions, title: str, use_softmax: bool) -> Traced:
     score, conditions = made.score, [made.mask] if made.mask is not None else []
     if score is not None:
         score, hidden = _without_hidden(score, float("-inf") if use_softmax else 0.0)
@@ -141,7 +154,6 @@ def trace(score_mod: Optional[ScoreMod] = None, mask_mod: Optional[MaskMod] = No
     values = list(reachable([x for x in (score, left) if x is not None]))
     parameters = [x.data for x in values if x.op == "parameter"] + bounds.scalars_of(parts)
     arrays = [x.data for x in values if x.op == "load"]
-    title = _class_name(name, score_mod, mask_mod)
     has_text = score is not None or left is not None or not use_softmax
     return Traced(
         _once(arrays), [x for x in values if x.op == "load"], name=title if has_text else "",

@@ -45,7 +45,8 @@ def _frame_of_the_function() -> Optional[FrameType]:
         if file:
             libraries.append(os.path.dirname(file))
     frame: Optional[FrameType] = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(tuple(x + os.sep for x in libraries)):
+    others = (*(x + os.sep for x in libraries), "<__array_function__")
+    while frame is not None and frame.f_code.co_filename.startswith(others):
         frame = frame.f_back
     return frame
 
@@ -209,7 +210,9 @@ class StandIn:
         self._number()
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        refuse("an array of what only kernels know", "compute with single numbers: leave numpy.array out")
+        refuse("an array of what only kernels know",
+               "compute with single numbers: leave numpy.array out, and index arrays that the function finds under a "
+               "name of their own (bias = self.bias outside of it)")
 
     def __iter__(self) -> Any:
         refuse("a loop over what only kernels know", "loop over Python's own numbers and ranges")
