@@ -76,6 +76,10 @@ class Single(FlashInferTestCase):
         rope = dict(pos_encoding_mode="ROPE_LLAMA", rope_scale=2.0, rope_theta=5e5)
         self.assert_close(fi.single_prefill_with_kv_cache(q, k, v, causal=True, **rope),
                           reference(q, k, v, causal=True, **rope)[0])
+        for wrong in ({"rope_scale": 0.0}, {"rope_theta": -1e4}, {"rope_scale": math.inf},
+                      {"logits_soft_cap": math.nan}):
+            self.assert_invalid(next(iter(wrong)) + " = ", fi.single_prefill_with_kv_cache, q, k, v,
+                                **{**rope, **wrong})
         everything = dict(pos_encoding_mode="ALIBI", logits_soft_cap=3.0, window_left=11, causal=True, sm_scale=0.3)
         self.assert_close(fi.single_prefill_with_kv_cache(q, k, v, **everything),
                           reference(q, k, v, **everything)[0])

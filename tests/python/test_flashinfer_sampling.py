@@ -168,6 +168,13 @@ class Draws(FlashInferTestCase):
         self.assert_invalid("Expected a 1D tensor", call, probs, torch.ones(3, 1))
         self.assert_invalid("0-dimensional tensor", call, probs, torch.tensor(0.5))
         self.assert_invalid("Sampling parameter tensor batch size mismatch", call, probs, torch.ones(2))
+        for bound in (math.nan, torch.tensor([0.5, math.nan, 1])):
+            for of_bound, name in ((call, "top_p"), (fi.min_p_sampling_from_probs, "min_p")):
+                self.assert_invalid(f"{name}.* (?i:nan)", of_bound, probs, bound)
+        for k in (2.5, math.inf):
+            self.assert_invalid("give an integer", fi.top_k_sampling_from_probs, probs, k)
+        chosen = fi.top_k_sampling_from_probs(probs, 1.0).long()
+        self.assertEqual(probs.gather(1, chosen[:, None])[:, 0].tolist(), probs.amax(1).tolist())
         self.assert_invalid("seed and offset", call, probs, 0.5, seed=1)
         self.assert_invalid("seed", call, probs, 0.5, seed=ints(1), offset=ints(1))
         self.assert_invalid("indices: 0 to 3", call, probs, 0.5, indices=ints(0, 3))

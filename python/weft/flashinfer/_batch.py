@@ -54,6 +54,11 @@ class Options:
         common.check_pos_encoding_mode(self.pos_encoding_mode)
         if self.window_left < -1:
             raise Invalid(f"window_left = {self.window_left}; allowed are -1 (no window) and more")
+        if self.logits_soft_cap is not None and math.isnan(self.logits_soft_cap):
+            raise Invalid("logits_soft_cap = nan; allowed are numbers, 0 and less for none")
+        for name, value in (("rope_scale", self.rope_scale), ("rope_theta", self.rope_theta)):
+            if value is not None and not 0 < value < math.inf:
+                raise Invalid(f"{name} = {value}; allowed are positive numbers")
 
     @property
     def has_cap(self) -> bool:

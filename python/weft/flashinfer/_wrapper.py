@@ -13,9 +13,9 @@ from ._batch import Batch, Custom, Options, PageLists
 from ._common import Invalid, Unsupported
 
 
-def _check_workspace(name: str, buffer: Optional[Tensor]) -> None:
+def _check_workspace(name: str, buffer: Tensor) -> None:
     """What FlashInfer needs of it, so that a caller's mistake shows here, too."""
-    if buffer is not None and common.tensor_of(name, buffer).data_ptr() % 16:
+    if common.tensor_of(name, buffer).data_ptr() % 16:
         raise Invalid(f"{name} must be 16-byte aligned; it begins at {buffer.data_ptr():#x}")
 
 
@@ -70,7 +70,8 @@ class Wrapper:
     def reset_workspace_buffer(self, float_workspace_buffer: Tensor,
                                int_workspace_buffer: Optional[Tensor] = None) -> None:
         _check_workspace("float_workspace_buffer", float_workspace_buffer)
-        _check_workspace("int_workspace_buffer", int_workspace_buffer)
+        if int_workspace_buffer is not None:
+            _check_workspace("int_workspace_buffer", int_workspace_buffer)
         self._float_workspace_buffer = float_workspace_buffer
 
     def workspace_size(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
@@ -82,7 +83,8 @@ class Wrapper:
 
     def _set_options(self, causal: bool, pos_encoding_mode: str, window_left: int, logits_soft_cap: Optional[float],
                      sm_scale: Optional[float], rope_scale: Optional[float], rope_theta: Optional[float]) -> None:
-        Options(causal, pos_encoding_mode, window_left)  # checks them
+        # Made to check them.
+        Options(causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta)
         self._causal, self._pos_encoding_mode, self._window_left = causal, pos_encoding_mode, window_left
         self._logits_soft_cap = 0.0 if logits_soft_cap is None else float(logits_soft_cap)
         self._sm_scale, self._rope_scale, self._rope_theta = sm_scale, rope_scale, rope_theta

@@ -31,6 +31,10 @@ def _rows(name: str, x: Any) -> Tensor:
 def _per_row(name: str, value: Value, rows: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """One number a row, [rows, 1]."""
     if not isinstance(value, Tensor):
+        if value != value:
+            raise Invalid(f"{name} = nan; give a number")
+        if not dtype.is_floating_point and isinstance(value, float) and not value.is_integer():
+            raise Invalid(f"{name} = {value}; give an integer")
         return torch.full((rows, 1), value, dtype=dtype, device=device)
     value = common.tensor_of(name, value)
     if value.dim() == 0:
@@ -42,13 +46,21 @@ def _per_row(name: str, value: Value, rows: int, device: torch.device, dtype: to
     return value.to(device=device, dtype=dtype).unsqueeze(1)
 
 
+def _bound_per_row(name: str, value: Value, rows: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The same of a filter, which no NaN is the bound of."""
+    bound = _per_row(name, value, rows, device, dtype)
+    if isinstance(value, Tensor) and value.is_floating_point() and bool(value.isnan().any()):
+        raise Invalid(f"{name}: holds a NaN; give numbers")
+    return bound
+
+
 # ---------------------------------------------------------------- filters
 
 
 def _least_of_top_k(x: Tensor, top_k: Value) -> Tensor:
     """The k-th largest of each row, [rows, 1]; with k of 0 or beyond the row, its least."""
     vocab = x.shape[1]
-    k = _per_row("top_k", top_k, x.shape[0], x.device, torch.int64)
+    k = _bound_per_row("top_k", top_k, x.shape[0], x.device, torch.int64)
     k = torch.where((k <= 0) | (k > vocab), vocab, k)
     if x.shape[0] == 0 or vocab == 0:
         return x[:, :1]
@@ -67,7 +79,7 @@ def _least_of_top_k(x: Tensor, top_k: Value) -> Tensor:
 def _least_of_top_p(probs: Tensor, top_p: Value) -> Tensor:
     """The least probability that is kept: those are kept that have a mass below top_p strictly above them."""
     rows, vocab = probs.shape
-    p = _per_row("top_p", top_p, rows, probs.device, torch.float64)
+    p = _bound_per_row("top_p", top_p, rows, probs.device, torch.float64)
     if rows == 0 or vocab == 0:
         return probs[:, :1]
     first = min(vocab, _FIRST)
@@ -129,7 +141,7 @@ def top_k_renorm_probs(probs: Tensor, top_k: Value, is_deterministic: bool = Fal
 
 
 def _at_least_min_p(probs: Tensor, min_p: Value) -> Tensor:
-    least = _per_row("min_p", min_p, probs.shape[0], probs.device, torch.float32)
+    least = _bound_per_row("min_p", min_p, probs.shape[0], probs.device, torch.float32)
     return _at_least(probs, least * probs.amax(1, keepdim=True)) if probs.numel() else probs
 
 
