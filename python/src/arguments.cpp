@@ -126,6 +126,10 @@ std::span<const uint8_t> Arguments::bytes(std::string_view name, const std::opti
   return integers(name, array, DType::uint8, bytes_);
 }
 
+bool Arguments::is_copy(std::span<const int32_t> ids) const {
+  return std::ranges::any_of(ints_, [&](const auto& list) { return !list.empty() && list.data() == ids.data(); });
+}
+
 bool Arguments::are_longs(std::string_view name, const IntsLike& array) {
   const nb::handle object = array.object;
   if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) return false;

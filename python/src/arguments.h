@@ -54,8 +54,8 @@ class Arguments {
   // A tensor of a sparse program, which checks for itself what overlaps.
   TensorView of_program(std::string_view name, nb::handle array, bool written);
 
-  // Whether integers came from lists of Python's, and what else holds those of the call.
-  bool made_copies() const { return !ints_.empty() || !longs_.empty() || !bytes_.empty(); }
+  // Whether these came from a list of Python's, and what holds the call's other arrays.
+  bool is_copy(std::span<const int32_t> ids) const;
   const std::vector<Array>& arrays() const { return arrays_; }
 
   // Nobody changes the table, or uses the workspace, until the call ends.

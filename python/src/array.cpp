@@ -30,6 +30,8 @@ struct KnownType {
   Form form;
   bool takes_version;  // __dlpack__ has a parameter max_version
   bool is_immutable = false;
+  bool is_masked = false;       // numpy's, whose buffer says nothing of the mask
+  bool may_be_negated = false;  // torch's, whose DLPack says nothing of a view's lazy minus
   const DlExchange* exchange = nullptr;
   nb::object reference = {};
 
@@ -49,10 +51,11 @@ std::string text_of(const nb::object& object) {
   return nb::cast<std::string>(text);
 }
 
-bool is_of_numpy(PyTypeObject* type) {
+// Whether the type is `name` of a module that begins so, or derives from it.
+bool is_of(PyTypeObject* type, std::string_view module, std::string_view name) {
   const nb::object classes = nb::handle(reinterpret_cast<PyObject*>(type)).attr("__mro__");
   for (nb::handle base : nb::borrow<nb::tuple>(classes))
-    if (text_of(base.attr("__module__")) == "numpy" && text_of(base.attr("__name__")) == "ndarray") return true;
+    if (text_of(base.attr("__module__")).starts_with(module) && text_of(base.attr("__name__")) == name) return true;
   return false;
 }
 
@@ -76,14 +79,25 @@ const DlExchange* exchange_of(PyTypeObject* type) {
 
 KnownType look_at(PyTypeObject* type, nb::handle object) {
   if (PyType_Check(object.ptr())) return {type, Form::none, false};  // a class has the methods of its objects
-  if (PyObject_CheckBuffer(object.ptr()) && is_of_numpy(type)) return {type, Form::buffer, false};
-  if (nb::hasattr(object, "__dlpack__")) return {type, Form::dlpack, true, is_immutable(type), exchange_of(type)};
+  if (PyObject_CheckBuffer(object.ptr()) && is_of(type, "numpy", "ndarray"))
+    return {.type = type,
+            .form = Form::buffer,
+            .takes_version = false,
+            .is_masked = is_of(type, "numpy.ma", "MaskedArray")};
+  if (nb::hasattr(object, "__dlpack__"))
+    return {.type = type,
+            .form = Form::dlpack,
+            .takes_version = true,
+            .is_immutable = is_immutable(type),
+            .may_be_negated = is_of(type, "torch", "Tensor"),
+            .exchange = exchange_of(type)};
   if (PyObject_CheckBuffer(object.ptr())) return {type, Form::buffer, false};
   return {type, Form::none, false};
 }
 
 bool is_own(nb::handle object) {
-  return Py_TYPE(object.ptr()) == reinterpret_cast<PyTypeObject*>(nb::type<PyTensorView>().ptr());
+  return Py_TYPE(object.ptr()) == reinterpret_cast<PyTypeObject*>(nb::type<PyTensorView>().ptr()) &&
+         nb::inst_ready(object);
 }
 
 // Valid until the next call.
@@ -105,6 +119,7 @@ KnownType& known(nb::handle object) {
 std::string class_name(nb::handle object) { return text_of(object.type().attr("__name__")); }
 
 void check_strides(std::string_view name, const TensorView& view) {
+  if (view.size() == 0) return;
   for (int axis = 0; axis < view.rank(); ++axis)
     check(
         view.shape(axis) <= 1 || view.stride(axis) > 0, ErrorCode::invalid_stride,
@@ -272,6 +287,14 @@ bool needs_gradient(nb::handle object) {
   return wanted.is_valid() && wanted.ptr() == Py_True;
 }
 
+bool is_negated(nb::handle object) {
+  static PyObject* const kName = PyUnicode_InternFromString("is_neg");
+  const nb::object method = nb::steal(PyObject_GetAttr(object.ptr(), kName));
+  const nb::object negated = nb::steal(method.is_valid() ? PyObject_CallNoArgs(method.ptr()) : nullptr);
+  if (!negated.is_valid()) PyErr_Clear();
+  return negated.is_valid() && negated.ptr() == Py_True;
+}
+
 // The stream of a card on which a call works; calls that are given none take the legacy default stream.
 void* handle_of(const Stream& stream) { return stream.device().kind == DeviceKind::cuda ? stream.handle() : nullptr; }
 
@@ -314,6 +337,10 @@ nb::object call_dlpack(nb::handle object, bool with_version, const Stream& strea
 }
 
 Array from_dlpack_object(std::string_view name, nb::handle object, const Stream& stream) {
+  check(!known(object).may_be_negated || !is_negated(object), ErrorCode::invalid_argument,
+        "{}: is a view whose elements are negated when they are read, which its memory does not say: copy it first, "
+        "with x.resolve_neg()",
+        name);
   if (const DlExchange* const exchange = known(object).exchange)
     if (const std::optional<Array> array = from_exchange(name, object, *exchange, stream)) return *array;
   nb::object capsule;
@@ -376,7 +403,11 @@ Array to_array(std::string_view name, nb::handle object, const Stream& stream) {
   if (is_own(object)) return unchanged(name, *nb::inst_ptr<PyTensorView>(object), stream);
   Array array;
   switch (known(object).form) {
-    case Form::buffer: array = from_buffer(name, object); break;
+    case Form::buffer:
+      check(!known(object).is_masked, ErrorCode::invalid_argument,
+            "{}: is a masked array, and no call reads masks: give x.data, or a copy by x.filled(number)", name);
+      array = from_buffer(name, object);
+      break;
     case Form::dlpack:
       array = from_dlpack_object(name, object, stream);
       array.read_only |= known(object).is_immutable;

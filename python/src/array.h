@@ -105,7 +105,7 @@ template <>
 struct type_caster<weft::python::DeviceLike> {
   NB_TYPE_CASTER(weft::python::DeviceLike, const_name("weft.Device | str"))
   bool from_python(handle source, uint32_t, cleanup_list*) noexcept {
-    if (!PyUnicode_Check(source.ptr()) && !isinstance<weft::Device>(source)) return false;
+    if (!PyUnicode_Check(source.ptr()) && !(isinstance<weft::Device>(source) && inst_ready(source))) return false;
     value.object = borrow(source);
     return true;
   }

@@ -1,9 +1,12 @@
 // weft.ModelFile, weft.Tokenizer, weft.ChatTemplate, weft.ForwardPass.
 #include "models.h"
 
+#include <nanobind/stl/filesystem.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <vector>
 
@@ -96,9 +99,9 @@ void define_file(nb::module_& m) {
                         "Error(io_error | invalid_file | unsupported).")
       .def(
           "__init__",
-          [](ModelFile* self, const std::string& path) {
+          [](ModelFile* self, const std::filesystem::path& path) {
             const WithoutGil free;
-            new (self) ModelFile(path);
+            new (self) ModelFile(path.string());
           },
           nb::arg("path"))
       .def_prop_ro("path", &ModelFile::path)

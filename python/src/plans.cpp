@@ -1,6 +1,7 @@
 // weft.PlanInput, weft.Plan, weft.PlanBounds, weft.Level, weft.SharedLevels.
 #include "plans.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -15,8 +16,9 @@ void keep_borrowed(PyPlan& plan, const PyPlanInput& input, const PlanInput& view
   plan.borrowed.reset();
   plan.borrowed_memory.reset();
   if (!view.borrow_page_ids) return;
-  check(!call.made_copies(), ErrorCode::invalid_argument,
-        "borrow_page_ids: pages of a list of Python's lie in no memory that a plan could borrow; give int32 arrays");
+  for (const PageIds& pages : page_ids_of(view))
+    check(!call.is_copy(pages.ids), ErrorCode::invalid_argument,
+          "borrow_page_ids: pages of a list of Python's lie in no memory that a plan could borrow; give int32 arrays");
   plan.borrowed = input;
   plan.borrowed_memory = std::make_shared<const BorrowedIds>(BorrowedIds{page_ids_of(view), call.arrays()});
 }
@@ -121,11 +123,11 @@ void define_plan(nb::module_& m) {
 
 }  // namespace
 
-std::vector<std::span<const int32_t>> page_ids_of(const PlanInput& input) {
-  std::vector<std::span<const int32_t>> ids{input.pages.kv_page_indices};
-  for (const Level& level : input.levels) ids.push_back(level.pages.kv_page_indices);
-  if (input.blocks != nullptr) ids.push_back(input.blocks->block_indices);
-  return ids;
+std::vector<PageIds> page_ids_of(const PlanInput& input) {
+  std::vector<PageIds> all{{input.pages.kv_page_indices, input.pages.num_pages}};
+  for (const Level& level : input.levels) all.push_back({level.pages.kv_page_indices, level.pages.num_pages});
+  if (input.blocks != nullptr) all.push_back({input.blocks->block_indices, input.blocks->num_blocks});
+  return all;
 }
 
 void check_borrowed(const PyPlan& plan) {
@@ -134,13 +136,19 @@ void check_borrowed(const PyPlan& plan) {
   PyPlanInput::Views now;
   plan.borrowed->view(call, now);
   const auto& then = *std::static_pointer_cast<const BorrowedIds>(plan.borrowed_memory);
-  std::vector<std::span<const int32_t>> ids = page_ids_of(now.input);
-  const auto same = [](std::span<const int32_t> a, std::span<const int32_t> b) {
-    return a.data() == b.data() && a.size() == b.size();
+  const std::vector<PageIds> all = page_ids_of(now.input);
+  const auto same = [](const PageIds& a, const PageIds& b) {
+    return a.ids.data() == b.ids.data() && a.ids.size() == b.ids.size();
   };
-  check(std::equal(ids.begin(), ids.end(), then.ids.begin(), then.ids.end(), same), ErrorCode::invalid_argument,
+  check(std::ranges::equal(all, then.all, same), ErrorCode::invalid_argument,
         "plan: the page ids that it borrows have moved or changed their number since it was made; plan anew, or leave "
         "borrow_page_ids out");
+  for (const PageIds& pages : all)
+    for (const int32_t id : pages.ids)
+      check(id >= 0 && id < pages.num_pages, ErrorCode::invalid_page,
+            "plan: among the page ids that it borrows is {} now; allowed are 0 to {}: leave them as they are until the "
+            "plan is uploaded",
+            id, pages.num_pages - 1);
 }
 
 void PyPlanInput::view(Arguments& call, Views& to) const {

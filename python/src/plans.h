@@ -13,14 +13,20 @@
 
 namespace weft::python {
 
+// The ids of an input's pages, which lie below num_pages.
+struct PageIds {
+  std::span<const int32_t> ids;
+  int64_t num_pages;
+};
 // What PyPlan::borrowed_memory holds.
 struct BorrowedIds {
-  std::vector<std::span<const int32_t>> ids;
+  std::vector<PageIds> all;
   std::vector<Array> arrays;
 };
-std::vector<std::span<const int32_t>> page_ids_of(const PlanInput& input);
+std::vector<PageIds> page_ids_of(const PlanInput& input);
 
-// Throws Error(invalid_argument) where page ids that the plan has still to read are no longer where they were.
+// Throws Error(invalid_argument) where page ids that the plan has still to read are no longer where they were, and
+// Error(invalid_page) where one has become none of the pool's.
 void check_borrowed(const PyPlan& plan);
 
 std::unique_ptr<PyPlan> make_plan(const AttentionKernel& kernel, const PyPlanInput& input);

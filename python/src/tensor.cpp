@@ -78,17 +78,16 @@ std::pair<int, int> dlpack_device(const PyTensorView& self) {
 
 // Weft's calls on the CPU are over when they return, and those on a card go on in its stream: who takes memory of a
 // card on another stream synchronises that one first.
-nb::any dlpack(const PyTensorView& self, nb::handle stream, nb::handle max_version, nb::handle dl_device,
-               nb::handle copy) {
-  if (copy.is_valid() && !copy.is_none() && nb::cast<bool>(copy))
-    throw nb::buffer_error("copy=True: weft.TensorView never copies; copy what you make of it");
+nb::any dlpack(const PyTensorView& self, nb::handle stream, std::optional<std::pair<int, int>> max_version,
+               std::optional<std::pair<int, int>> dl_device, std::optional<bool> copy) {
+  if (copy.value_or(false)) throw nb::buffer_error("copy=True: weft.TensorView never copies; copy what you make of it");
   const auto own = dlpack_device(self);
-  if (!dl_device.is_none() && nb::cast<std::pair<int, int>>(dl_device) != own)
+  if (dl_device && *dl_device != own)
     throw nb::buffer_error("dl_device: this memory lies on another device, and weft.TensorView never copies");
-  if (!stream.is_none() && own.first != 2 && nb::cast<int64_t>(stream) != -1)
+  int64_t number = 0;
+  if (!stream.is_none() && own.first != 2 && !(nb::try_cast(stream, number) && number == -1))
     throw nb::buffer_error("stream: memory of the host has none");
-  const bool versioned = !max_version.is_none() && nb::cast<std::pair<int, int>>(max_version).first >= 1;
-  return nb::borrow<nb::any>(to_capsule(self.array, versioned));
+  return nb::borrow<nb::any>(to_capsule(self.array, max_version && max_version->first >= 1));
 }
 
 // ---------------------------------------------------------------- the buffer protocol, given

@@ -2,6 +2,7 @@
 import gc
 import sys
 import unittest
+import warnings
 import weakref
 
 import numpy as np
@@ -86,6 +87,33 @@ class Views(TestCase):
             self.attend(np.ndarray)
         self.assert_refused("invalid_dtype", "object", self.attend, np.full((6, 4, 32), None))
         self.assert_refused("invalid_shape", "q:", self.attend, np.zeros((1,) * 9, np.float32))
+
+    def test_masked_arrays(self):
+        masked = np.ma.masked_array(self.batch.q, mask=self.batch.q > 0)
+        self.assert_refused("invalid_argument", "q: is a masked array", self.attend, masked)
+        self.assert_close(self.attend(masked.data), self.expected)
+
+    def test_arrays_without_elements(self):
+        # numpy's strides of these are 0.
+        self.assertEqual(weft.TensorView(np.zeros((3, 0), np.float32)).shape, (3, 0))
+
+    def test_objects_that_were_never_made(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for call in (lambda: weft.build(SPEC, weft.Device.__new__(weft.Device)),
+                         lambda: self.attend(weft.TensorView.__new__(weft.TensorView))):
+                with self.assertRaises(TypeError):
+                    call()
+
+    def test_what_dlpack_is_asked(self):
+        view = weft.TensorView(self.batch.q)
+        for named in ({"copy": "yes"}, {"max_version": "1"}, {"max_version": (1,)}, {"dl_device": "cpu"}):
+            with self.assertRaises(TypeError, msg=named):
+                view.__dlpack__(**named)
+        for named in ({"copy": True}, {"stream": 1}, {"stream": "1"}, {"dl_device": (2, 0)}):
+            with self.assertRaises(BufferError, msg=named):
+                view.__dlpack__(**named)
+        view.__dlpack__(stream=-1, max_version=(1, 0), dl_device=(1, 0), copy=False)
 
     def test_read_only(self):
         q = self.batch.q.copy()

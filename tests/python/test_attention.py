@@ -192,6 +192,18 @@ class Kernel(TestCase):
         plan = kernel.plan(batch.plan_input(pages=view, borrow_page_ids=True))
         ids.resize(len(ids) * 100, refcheck=False)
         self.assert_refused("invalid_argument", "plan", plan.upload, weft.Workspace("cpu", plan.workspace_bytes))
+        for wrong in (-1, batch.num_pages):
+            ids = batch.page_indices.copy()
+            view = weft.PageTableView(4, batch.num_pages, batch.page_indptr, ids, batch.last_page_len)
+            plan = kernel.plan(batch.plan_input(pages=view, borrow_page_ids=True))
+            ids[-1] = wrong
+            self.assert_refused("invalid_page", f"is {wrong} now", kernel.run, plan, batch.q,
+                                (batch.k_pages, batch.v_pages))
+        # Of lists the ids of pages alone matter.
+        ids = batch.page_indices.copy()
+        view = weft.PageTableView(4, batch.num_pages, batch.page_indptr.tolist(), ids, batch.last_page_len.tolist())
+        plan = kernel.plan(batch.plan_input(pages=view, borrow_page_ids=True))
+        self.assert_close(kernel.run(plan, batch.q, (batch.k_pages, batch.v_pages)), batch.reference(causal=True)[0])
         lists = weft.PageTableView(4, batch.num_pages, batch.page_indptr, list(batch.page_indices), batch.last_page_len)
         self.assert_refused("invalid_argument", "borrow_page_ids", kernel.plan,
                             batch.plan_input(pages=lists, borrow_page_ids=True))

@@ -1,4 +1,5 @@
 """Model files, tokenizers, forward passes and the engine from Python."""
+import pathlib
 import sys
 import threading
 import unittest
@@ -11,8 +12,9 @@ from support import MODEL, TestCase
 
 class Files(TestCase):
     def test_files_and_tokenizers(self):
-        file = weft.ModelFile(MODEL)
+        file = weft.ModelFile(pathlib.Path(MODEL))
         self.assertEqual(file.config.architecture, "llama")
+        self.assertEqual(file.path, weft.ModelFile(str(MODEL)).path)
         self.assertIn("general.architecture", file)
         self.assertEqual(file.metadata("general.architecture"), "llama")
         self.assertEqual(file.metadata("llama.block_count"), file.config.num_layers)

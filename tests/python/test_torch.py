@@ -55,6 +55,12 @@ class Arrays(TestCase):
             run(self.plan, self.q.to(torch.complex64), (self.k, self.v))
         with self.assertRaisesRegex((BufferError, RuntimeError), "grad"):
             run(self.plan, self.q.clone().requires_grad_(), (self.k, self.v))
+        lazy = torch.view_as_complex(torch.stack([self.q, self.q], -1)).conj().imag  # holds q, and says -q
+        for negated in (lazy, torch._neg_view(self.q)):
+            with self.assertRaisesRegex(weft.Error, r"resolve_neg"):
+                run(self.plan, negated, (self.k, self.v))
+            torch.testing.assert_close(run(self.plan, negated.resolve_neg().contiguous(), (self.k, self.v)),
+                                       run(self.plan, -self.q, (self.k, self.v)))
         with torch._subclasses.FakeTensorMode() as mode:
             fake = mode.from_tensor(self.q)
         with self.assertRaises(Exception):
