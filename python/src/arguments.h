@@ -84,6 +84,7 @@ class Arguments {
   std::span<const Int> integers(std::string_view name, const std::optional<IntsLike>& array, DType dtype,
                                 std::deque<std::vector<Int>>& lists);
 
+  HoldsExit holds_;  // around what frees the arrays
   Stream stream_;
   std::vector<Array> arrays_;
   std::vector<Named> tensors_;

@@ -1,5 +1,6 @@
 #include "array.h"
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "base/check.h"
 #include "base/error_message.h"
 #include "dlpack_abi.h"
+#include "gil.h"
 #include "weft/dlpack.h"
 
 namespace weft::python {
@@ -326,6 +328,7 @@ bool lies_on_card(nb::handle object) {
 }
 
 nb::object call_dlpack(nb::handle object, bool with_version, const Stream& stream) {
+  const HoldsExit holds;
   const nb::object method = object.attr("__dlpack__");
   nb::dict named;
   if (with_version) named["max_version"] = nb::make_tuple(1, 1);
@@ -333,7 +336,11 @@ nb::object call_dlpack(nb::handle object, bool with_version, const Stream& strea
     void* const handle = handle_of(stream);
     named["stream"] = handle == nullptr ? intptr_t{1} : reinterpret_cast<intptr_t>(handle);
   }
-  return method(**named);
+  try {
+    return method(**named);
+  } catch (const abi::__forced_unwind&) {
+    sleep_for_good();
+  }
 }
 
 Array from_dlpack_object(std::string_view name, nb::handle object, const Stream& stream) {
@@ -468,6 +475,7 @@ Array new_array(std::span<const int64_t> shape, DType dtype, Device device) {
 }
 
 nb::any new_like(nb::handle like, std::span<const int64_t> shape, DType dtype, Device device) {
+  const HoldsExit holds;
   nb::list extents;
   for (const int64_t extent : shape) extents.append(extent);
   const std::string_view type = to_string(dtype);

@@ -1,6 +1,7 @@
 // A function of Python's that C++ calls, from whatever thread.
 #pragma once
 
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 
 #include <memory>
@@ -18,7 +19,8 @@ class Callback {
  public:
   explicit Callback(nb::object function) {
     held_ = std::shared_ptr<Held>(new Held{std::move(function), {}}, [](Held* held) {
-      if (nb::detail::cleanup_guard guard{}) delete held;  // else the interpreter has ended, and so has what it holds
+      const WithGil gil;
+      if (gil) delete held;  // else the interpreter ends, and with it what is held
     });
   }
 
@@ -31,6 +33,8 @@ class Callback {
       held_->function(std::forward<Args>(args)...);
     } catch (nb::python_error& error) {
       held_->error.emplace(std::move(error));
+    } catch (const abi::__forced_unwind&) {
+      sleep_for_good();
     }
   }
   // The same, where nobody will ask for what was thrown: it goes to sys.unraisablehook.
@@ -42,6 +46,8 @@ class Callback {
       held_->function(std::forward<Args>(args)...);
     } catch (nb::python_error& error) {
       error.discard_as_unraisable(held_->function);
+    } catch (const abi::__forced_unwind&) {
+      sleep_for_good();
     }
   }
   // With the GIL.

@@ -199,6 +199,7 @@ void define_text(nb::module_& m) {
       .def(
           "render",
           [](const ChatTemplate& self, nb::handle context) {
+            const HoldsExit holds;
             const nb::object json = nb::isinstance<nb::str>(context) ? nb::borrow(context)
                                                                      : nb::module_::import_("json").attr("dumps")(
                                                                            context, nb::arg("ensure_ascii") = false);

@@ -16,6 +16,7 @@
 #include "array.h"
 #include "base/check.h"
 #include "enums.h"
+#include "gil.h"
 #include "module.h"
 
 namespace weft::python {
@@ -185,6 +186,7 @@ void define_tensor_view(nb::module_& m) {
       .def(
           "numpy",
           [](nb::handle self) {
+            const HoldsExit holds;
             return nb::borrow<nb::any>(nb::module_::import_("weft._arrays").attr("to_numpy")(self));
           },
           "The same memory as a numpy array, with ml_dtypes' types for bf16 and fp8.")

@@ -151,6 +151,43 @@ class Processes(TestCase):
     """, WEFT_PYTHON_MAY_LEAK="1")
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
+    # Threads that exit finds in a function of Python's which C++ has called: it waits a second for them. What is let
+    # go of last sleeps, so that they wake up in an interpreter that is ending.
+    THREADS = """
+    import time
+    from support import MODEL
+    class Late:
+        def __del__(self, sleep=time.sleep):
+            sleep(0.6)
+    sys.modules["late"] = Late()
+    begun, nap = threading.Event(), float(os.environ["NAP"])
+    def wait(*_):
+        begun.set()
+        time.sleep(nap)
+    class Slow:
+        def __dlpack__(self, **named):
+            wait()
+            return np.ones((3, 64), np.float32).__dlpack__()
+        def __dlpack_device__(self):
+            return 1, 0
+    def reads():
+        weft.rms_norm(Slow(), np.ones(64, np.float32), 1e-5)
+    def answers():
+        file = weft.ModelFile(MODEL)
+        engine = weft.serve.Engine(file, weft.Tokenizer(file), kv_tokens=512)
+        engine.submit(weft.serve.Request(prompt=[1, 2], max_tokens=400), wait)
+        engine.run()
+    threading.Thread(target=locals()[os.environ["THREAD"]], daemon=True).start()
+    begun.wait()
+    """
+
+    def test_exit_while_threads_are_in_python(self):
+        for thread in ("reads", "answers"):
+            for nap in ("0.3", "1.3"):
+                with self.subTest(thread=thread, nap=nap):
+                    ended = run(self.THREADS, THREAD=thread, NAP=nap, WEFT_PYTHON_MAY_LEAK="1")
+                    self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
     def test_import_alone(self):
         ended = run("", PYTHONPATH=os.environ.get("PYTHONPATH", ""))
         self.assertEqual(ended.returncode, 0, ended.stderr)
