@@ -116,21 +116,23 @@ TEST_F(CardCalls, InAnotherStreamWaitForTheCopyOfAnUpload) {
   }
 }
 
+// Of what a graph may be given.
+constexpr PlanBounds kBounds{.max_requests = 2,
+                             .max_rows = 2,
+                             .max_pages = 3,
+                             .max_kv_len = kTokens,
+                             .page_size = 16,
+                             .num_qo_heads = kHeads,
+                             .num_kv_heads = kHeads,
+                             .workers = 2};
+
 TEST_F(CardCalls, ACustomMaskMayBeCaptured) {
   const AttentionKernel kernel = build(spec_of(Mask::custom), kCard);
   Call call(kernel.spec());
-  const PlanBounds bounds{.max_requests = 2,
-                          .max_rows = 2,
-                          .max_pages = 3,
-                          .max_kv_len = kTokens,
-                          .page_size = 16,
-                          .num_qo_heads = kHeads,
-                          .num_kv_heads = kHeads,
-                          .workers = 2};
-  call.input.num_workers = 2;
-  call.input.bounds = &bounds;
+  call.input.num_workers = kBounds.workers;
+  call.input.bounds = &kBounds;
   const Plan plan = kernel.plan(call.input);
-  Workspace workspace(kCard, kernel.workspace_bytes(bounds));
+  Workspace workspace(kCard, kernel.workspace_bytes(kBounds));
   plan.upload(workspace, stream());
   kernel.run(workspace, call.tensors, stream());
   const cuda::Graph graph = cuda::capture(card_, stream_.get(), [&] { kernel.run(workspace, call.tensors, stream()); });
@@ -147,18 +149,10 @@ TEST_F(CardCalls, BoxesMayBeCaptured) {
   spec.loader = Loader::tma;
   const AttentionKernel kernel = build(spec, kCard);
   Call call(kernel.spec());
-  const PlanBounds bounds{.max_requests = 2,
-                          .max_rows = 2,
-                          .max_pages = 3,
-                          .max_kv_len = kTokens,
-                          .page_size = 16,
-                          .num_qo_heads = kHeads,
-                          .num_kv_heads = kHeads,
-                          .workers = 2};
-  call.input.num_workers = 2;
-  call.input.bounds = &bounds;
+  call.input.num_workers = kBounds.workers;
+  call.input.bounds = &kBounds;
   const Plan plan = kernel.plan(call.input);
-  Workspace workspace(kCard, kernel.workspace_bytes(bounds));
+  Workspace workspace(kCard, kernel.workspace_bytes(kBounds));
   plan.upload(workspace, stream());
   forget_driver_calls();
   kernel.run(workspace, call.tensors, stream());
@@ -193,7 +187,7 @@ TEST_F(CardCalls, APlanMadeOnTheCardHasNoCustomMask) {
                           .num_kv_heads = kHeads,
                           .workers = 2,
                           .mode = PlanMode::even};
-  Workspace workspace(kCard, kernel.workspace_bytes(bounds));
+  Workspace workspace(kCard, kernel.workspace_bytes(kBounds));
   const DeviceBatch batch{.kv_len = TensorView(call.memory.data(), DType::int32, {2}, kCard),
                           .page_table = TensorView(call.memory.data(), DType::int32, {2, 3}, kCard),
                           .num_pages = 3};
@@ -223,7 +217,7 @@ TEST_F(CardCalls, ARunOverlapsWithWhatMakesNoPlan) {
   call.input.num_workers = 2;
   call.input.mode = PlanMode::even;
   call.input.bounds = &bounds;
-  Workspace workspace(kCard, kernel.workspace_bytes(bounds));
+  Workspace workspace(kCard, kernel.workspace_bytes(kBounds));
   const auto overlaps = [&] {
     kernel.run(workspace, call.tensors, stream());
     return driver().attributes.size() == 1 && driver().attributes[0].id == cuda::api::kProgrammaticStreamSerialization;
