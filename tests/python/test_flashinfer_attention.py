@@ -9,6 +9,7 @@ import weft
 import weft.flashinfer as fi
 from flashinfer_support import TOLERANCE, WORKSPACE, Batch, reference, some
 from test_flashinfer_functions import FlashInferTestCase, ints
+from weft.flashinfer._batch import split_mode
 
 MODES = ["NONE", "NONE", "ROPE_LLAMA", "ALIBI"]
 HEADS = [(1, 1), (4, 1), (4, 4), (32, 8), (12, 4), (10, 2), (7, 1)]  # groups of 1, 3, 4, 5, 7
@@ -225,6 +226,11 @@ class Decode(FlashInferTestCase):
                 alone.plan(ints(0, last - first), batch.indices[first:last], batch.last_page_len[r:r + 1], 4, 2, 64, 16,
                            data_type="float32", **how)
                 self.assertTrue(torch.equal(alone.run(batch.q[r:r + 1], batch.cache())[0], together[r]))
+
+    def test_chunks_are_rounded_up(self):
+        for size, page_size, tokens in ((1, 16, 64), (4, 16, 64), (5, 16, 128), (100, 1, 128)):
+            self.assertEqual(split_mode(size, False, page_size),
+                             {"mode": weft.PlanMode.fixed_split, "fixed_split_size": tokens})
 
     def test_buffers_of_graphs(self):
         batch = Batch([(1, n) for n in self.LENGTHS])

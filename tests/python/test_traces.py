@@ -189,6 +189,7 @@ struct SoftCap {
         self.assertIn("const int x0 = c.q_pos - c.kv_pos;", text)
         self.assertIn("weft::select(x0 < 0, 2 - ", text.replace("3 - 1", "2"))
         self.assertIn("c.kv_pos / 4", show(lambda b, h, q, kv: kv // 4 == h))
+        self.assertIn(f"p.bias({HEADS - 1}, 0, {LONGEST - 2})", show(lambda s, b, h, q, kv: s + bias[-1, 0, -2]))
         self.assertIn("p.bias(c.qo_head, 0, weft::max(c.q_pos - c.kv_pos, 0))",
                       show(lambda s, b, h, q, kv: s + bias[h][0, q - kv]))
 
