@@ -58,6 +58,21 @@ class Errors(TestCase):
         self.assert_refused("invalid_page", "kv_page_indices", plan, num_qo_heads=4, num_kv_heads=2, qo_indptr=[0, 1],
                             pages=weft.PageTableView(4, 2, [0, 1], [2], [4]))
 
+    def test_fields_hold_what_they_were_given(self):
+        for made, names in (
+                (weft.Penalties, "repetition presence frequency"),
+                (weft.SamplingParams, "temperature top_k top_p min_p"),
+                (weft.RopeParams, "rotary_dim theta linear_scale factor original_context low_freq_factor "
+                                  "high_freq_factor beta_fast beta_slow attention_factor"),
+                (weft.PlanBounds, "max_requests max_rows max_qo_len max_pages max_levels max_kv_len page_size "
+                                  "num_qo_heads num_kv_heads workers fixed_split_size block_rows positions_per_block "
+                                  "max_bits_bytes"),
+                (weft.serve.Request, "max_tokens min_tokens n seed logprobs priority max_queue_s max_total_s")):
+            given = {name: i + 2 for i, name in enumerate(names.split())}
+            one, another = made(**given), made().replace(**given)
+            self.assertEqual({name: getattr(one, name) for name in given}, given)
+            self.assertEqual({name: getattr(another, name) for name in given}, given)
+
     def test_cards_that_are_not_there(self):
         if os.path.exists("/dev/nvidia0"):
             self.skipTest("a card is here")
