@@ -125,6 +125,16 @@ constexpr PlanBounds kBounds{.max_requests = 2,
                              .num_qo_heads = kHeads,
                              .num_kv_heads = kHeads,
                              .workers = 2};
+// The same of plans that are made there.
+constexpr PlanBounds kEvenBounds{.max_requests = 2,
+                                 .max_rows = 2,
+                                 .max_pages = 6,
+                                 .max_kv_len = kTokens,
+                                 .page_size = 16,
+                                 .num_qo_heads = kHeads,
+                                 .num_kv_heads = kHeads,
+                                 .workers = 2,
+                                 .mode = PlanMode::even};
 
 TEST_F(CardCalls, ACustomMaskMayBeCaptured) {
   const AttentionKernel kernel = build(spec_of(Mask::custom), kCard);
@@ -178,22 +188,13 @@ TEST_F(CardCalls, BoxesMayBeCaptured) {
 TEST_F(CardCalls, APlanMadeOnTheCardHasNoCustomMask) {
   const AttentionKernel kernel = build(spec_of(Mask::custom), kCard);
   const Call call(kernel.spec());
-  const PlanBounds bounds{.max_requests = 2,
-                          .max_rows = 2,
-                          .max_pages = 6,
-                          .max_kv_len = kTokens,
-                          .page_size = 16,
-                          .num_qo_heads = kHeads,
-                          .num_kv_heads = kHeads,
-                          .workers = 2,
-                          .mode = PlanMode::even};
-  Workspace workspace(kCard, kernel.workspace_bytes(kBounds));
+  Workspace workspace(kCard, kernel.workspace_bytes(kEvenBounds));
   const DeviceBatch batch{.kv_len = TensorView(call.memory.data(), DType::int32, {2}, kCard),
                           .page_table = TensorView(call.memory.data(), DType::int32, {2, 3}, kCard),
                           .num_pages = 3};
   forget_driver_calls();
   try {
-    kernel.plan_on_device(batch, bounds, workspace, stream());
+    kernel.plan_on_device(batch, kEvenBounds, workspace, stream());
     ADD_FAILURE() << "nothing was refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
@@ -205,19 +206,10 @@ TEST_F(CardCalls, APlanMadeOnTheCardHasNoCustomMask) {
 TEST_F(CardCalls, ARunOverlapsWithWhatMakesNoPlan) {
   const AttentionKernel kernel = build(spec_of(Mask::none), kCard);
   Call call(kernel.spec());
-  const PlanBounds bounds{.max_requests = 2,
-                          .max_rows = 2,
-                          .max_pages = 6,
-                          .max_kv_len = kTokens,
-                          .page_size = 16,
-                          .num_qo_heads = kHeads,
-                          .num_kv_heads = kHeads,
-                          .workers = 2,
-                          .mode = PlanMode::even};
   call.input.num_workers = 2;
   call.input.mode = PlanMode::even;
-  call.input.bounds = &bounds;
-  Workspace workspace(kCard, kernel.workspace_bytes(kBounds));
+  call.input.bounds = &kEvenBounds;
+  Workspace workspace(kCard, kernel.workspace_bytes(kEvenBounds));
   const auto overlaps = [&] {
     kernel.run(workspace, call.tensors, stream());
     return driver().attributes.size() == 1 && driver().attributes[0].id == cuda::api::kProgrammaticStreamSerialization;
@@ -228,7 +220,7 @@ TEST_F(CardCalls, ARunOverlapsWithWhatMakesNoPlan) {
   const DeviceBatch batch{.kv_len = TensorView(call.memory.data(), DType::int32, {2}, kCard),
                           .page_table = TensorView(call.memory.data(), DType::int32, {2, 3}, kCard),
                           .num_pages = 3};
-  kernel.plan_on_device(batch, bounds, workspace, stream());
+  kernel.plan_on_device(batch, kEvenBounds, workspace, stream());
   EXPECT_FALSE(overlaps());
   plan.upload(workspace, stream());
   EXPECT_TRUE(overlaps());
