@@ -8,13 +8,11 @@
 namespace weft::sparse {
 namespace {
 
-constexpr int64_t kMostThreads = 512;  // of a CTA: each has 128 registers then
-
-// Half as many rows in a CTA as tend to be best, and twice as many; 0: these.
+// Half as many rows in a CTA as tend to be best, and twice as many, of up to 512 threads then; 0: these.
 std::vector<int64_t> rows_of(const CardLanes& lanes) {
   std::vector<int64_t> rows = {0};
   if (lanes.rows_of_cta >= 2) rows.push_back(lanes.rows_of_cta / 2);
-  if (lanes.rows_of_cta * 2 * lanes.lanes <= kMostThreads) rows.push_back(lanes.rows_of_cta * 2);
+  rows.push_back(lanes.rows_of_cta * 2);
   return rows;
 }
 
