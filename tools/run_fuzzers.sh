@@ -11,7 +11,8 @@ cmake --preset fuzz -DWEFT_FUZZ_RUNS=-1 -DWEFT_FUZZ_SECONDS="$seconds"
 cmake --build build/fuzz
 mkdir -p build/results
 outcome=0
-ctest --test-dir build/fuzz -L '^fuzz$' -j "$fuzzers" --output-on-failure --no-tests=error \
+# All of it is built as of now: the tests that ask for that (build.*, fixtures of the others) are left out.
+ctest --test-dir build/fuzz -L '^fuzz$' -FS '^build\.' -j "$fuzzers" --output-on-failure --no-tests=error \
   --timeout $((seconds + 300)) --output-junit "$PWD/build/results/fuzz.xml" || outcome=$?
 
 # libFuzzer's -print_final_stats, as CTest kept them.
