@@ -14,16 +14,18 @@
 // has tiles of several it has several shares, one behind the other.
 #pragma once
 
+#include "tile/abi/divisor.h"
+
 namespace weft::tile {
 
 struct MatvecShare {
-  int begin, end;     // the worker's tiles of the line
-  int band_tiles;     // tiles of a band
-  int tile_cols;      // columns of a tile
-  int entry_tiles;    // tiles of every entry but the last
-  int round_entries;  // entries of every round but the last
-  int rows;           // of x
-  int half_parts;     // partial sums that each of two halves of their memory holds: round_parts() at least
+  int begin, end;       // the worker's tiles of the line
+  Divisor band_tiles;   // tiles of a band
+  int tile_cols;        // columns of a tile
+  Divisor entry_tiles;  // tiles of every entry but the last
+  int round_entries;    // entries of every round but the last
+  int rows;             // of x
+  int half_parts;       // partial sums that each of two halves of their memory holds: round_parts() at least
 
   constexpr int size() const { return end - begin; }
   constexpr int first_band() const { return begin / band_tiles; }
@@ -32,7 +34,7 @@ struct MatvecShare {
   constexpr int num_entries() const { return (size() + entry_tiles - 1) / entry_tiles; }
   constexpr int tiles_of(int entry) const {
     const int left = size() - entry * entry_tiles;
-    return left < entry_tiles ? left : entry_tiles;
+    return left < entry_tiles ? left : int{entry_tiles};
   }
 
   constexpr int num_rounds() const { return (num_entries() + round_entries - 1) / round_entries; }

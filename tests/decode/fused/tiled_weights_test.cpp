@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/fp16.h"
@@ -160,6 +161,19 @@ struct Product {
 };
 
 // Columns that fill their tiles, and those that do not, of bands with fewer than 16 rows.
+TEST(Divisor, GivesTheQuotientsOfDivisions) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  std::vector<int> divisors{1, 2, 3, 5, 7, 64, 112, 1088, 65535, 65536, 1 << 30, (1 << 30) + 1, kMost - 1, kMost};
+  for (int by = 1; by < 3000; by += 13) divisors.push_back(by);
+  for (const int by : divisors) {
+    const tile::Divisor divisor = by;
+    EXPECT_EQ(int{divisor}, by);
+    std::vector<int> numbers{0, 1, by - 1, by, kMost / by * by, kMost / by * by - 1, kMost - 1, kMost};
+    for (int64_t n = 0; n < kMost; n += 72'345'677) numbers.push_back(static_cast<int>(n));
+    for (const int n : numbers) EXPECT_EQ(n / divisor, n / by) << n << " / " << by;
+  }
+}
+
 TEST(TiledWeights, MultiplyRowsOfX) {
   for (const WeightType type : kTypes)
     for (const int64_t width : {576, 960, 1536, 608, 32}) {

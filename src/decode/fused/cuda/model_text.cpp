@@ -1,5 +1,7 @@
 #include "decode/fused/cuda/model_text.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <span>
 
@@ -88,10 +90,49 @@ std::string number(float x) {
   return text.find_first_of(".e") == std::string::npos ? text + "." : text;
 }
 
+// Of the first layer; all have the same.
+std::span<const Phase> phases_of_layer(const Partition& partition) {
+  return std::span(partition.phases.all).first(static_cast<size_t>(partition.phases.of_layer));
+}
+
+// A product of a layer, and what follows it up to the next one.
+struct ProductOfLayer {
+  WeightRole role;
+  std::string_view type;       // of its weights, a struct of tile/cuda
+  Shared from;                 // what it multiplies
+  std::vector<size_t> behind;  // among the layer's phases
+};
+std::vector<ProductOfLayer> products_of_layer(const Partition& partition) {
+  std::vector<ProductOfLayer> products;
+  const std::span<const Phase> phases = phases_of_layer(partition);
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const WeightRole role = phases[i].role;
+    if (phases[i].multiplies())
+      products.push_back({.role = role,
+                          .type = ops::tile_struct(type_of(partition.matrix_of(role, 0).tiles, to_string(role))),
+                          .from = i == 0 ? Shared::normed : phases[i - 1].writes,
+                          .behind = {}});
+    else
+      products.back().behind.push_back(i);
+  }
+  return products;
+}
+std::vector<std::string_view> types_of(const std::vector<ProductOfLayer>& products) {
+  std::vector<std::string_view> types;
+  for (const ProductOfLayer& product : products)
+    if (std::ranges::find(types, product.type) == types.end()) types.push_back(product.type);
+  return types;
+}
+
 class ModelWriter {
  public:
   ModelWriter(const Partition& partition, const ModelShape& shape)
-      : partition_(partition), program_(partition.program), shape_(shape) {}
+      : partition_(partition),
+        program_(partition.program),
+        shape_(shape),
+        phases_(phases_of_layer(partition)),
+        products_(products_of_layer(partition)),
+        types_(types_of(products_)) {}
 
   std::string write(const std::string& symbol) {
     text_.line("// A step of up to {} row{} of a model of {} layers: {} columns, {} query and {} KV heads of {}.",
@@ -100,6 +141,7 @@ class ModelWriter {
     text_.block("namespace weft::decode::fused", [&] {
       shape();
       matrices();
+      products();
       copies();
       steps();
     });
@@ -162,30 +204,57 @@ class ModelWriter {
                partition_.embedding.cols, partition_.embedding.tile_cols);
   }
 
+  void products() {
+    text_.line("");
+    text_.line("// A layer's products: the matrix, its offset and type among the layer's, and what it multiplies.");
+    text_.block("WEFT_INLINE constexpr Product product_of(int i)", [&] {
+      for (size_t i = 0; i < products_.size(); ++i) {
+        const auto& [role, type, from, behind] = products_[i];
+        text_.line("{}return Product::of<{}>({}, {}, Model::{}, {});",
+                   i + 1 < products_.size() ? fmt::format("if (i == {}) ", i) : "", type_name_of(role),
+                   index_in_layer(role), std::ranges::find(types_, type) - types_.begin(),
+                   from == Shared::normed     ? "kNormed"
+                   : from == Shared::attended ? "kAttended"
+                                              : "kGated",
+                   from == Shared::normed);
+      }
+    });
+  }
+
+  // A loop over the products of a layer: `multiply` writes what each does, `write` a phase that follows one.
+  template <class Multiply, class Write>
+  void each_product(const Multiply& multiply, const Write& write) {
+    text_.line("WEFT_NO_UNROLL");
+    text_.block(fmt::format("for (int i = 0; i < {}; ++i)", products_.size()), [&] {
+      text_.line("const Product product = product_of(i);");
+      multiply();
+      for (size_t i = 0; i < products_.size(); ++i)
+        if (!products_[i].behind.empty())
+          text_.block(fmt::format("if (i == {})", i), [&] {
+            for (const size_t phase : products_[i].behind) write(phase);
+          });
+    });
+    text_.line("return true;");
+  }
+
   void copies() {
     text_.line("");
     text_.line(
         "// What is copied, in the order of phases: false behind the last one that runs. Reductions copy nothing.");
     text_.block("WEFT_INLINE bool copy_layer(Copies<Model>& copies, int layer)", [&] {
-      for (const Phase& phase : phases_of_layer()) {
-        if (phase.multiplies())
-          text_.line("if (!copies.weights_of<{}>(layer, {})) return false;", type_name_of(phase.role),
-                     index_in_layer(phase.role));
+      const auto multiply = [&] { text_.line("if (!copies.weights_of_layer(product, layer)) return false;"); };
+      each_product(multiply, [&](size_t i) {
+        const Phase& phase = phases_[i];
         if (phase.attends()) {
           text_.line("if (!copies.keys_and_values(layer, {})) return false;", kind_of_layer());
           text_.line("if (layer == Model::kLayers - 1 && !copies.wants_logits()) return false;");
         }
         if (phase.reduces()) text_.line("copies.skip();");
-      }
-      text_.line("return true;");
+      });
     });
   }
 
-  // Of the first layer; all have the same.
-  std::span<const Phase> phases_of_layer() const {
-    return std::span(partition_.phases.all).first(static_cast<size_t>(partition_.phases.of_layer));
-  }
-  bool attends() const { return std::ranges::any_of(phases_of_layer(), &Phase::attends); }
+  bool attends() const { return std::ranges::any_of(phases_, &Phase::attends); }
 
   // Which of ModelArgs::attention a layer has.
   std::string kind_of_layer() const {
@@ -210,21 +279,15 @@ class ModelWriter {
     return product == WeightRole::qkv ? WeightRole::attn_norm : WeightRole::ffn_norm;
   }
 
-  // Calls of the phases of a layer, the i-th of them.
+  // Calls of the phases of a layer behind products, the i-th of them.
   std::string call_of(size_t i) const {
-    const Phase& phase = phases_of_layer()[i];
+    const Phase& phase = phases_[i];
     const std::string_view type = type_name_of(phase.role);
     if (phase.attends())
       return fmt::format("step.attention<Qkv>(layer, kind, {}, {}, {})", vector(WeightRole::qkv_bias),
                          vector(WeightRole::q_norm), vector(WeightRole::k_norm));
     if (phase.merges()) return "step.merge(kind)";
-    if (phase.reduces()) return call_of_reduction(phase, type, i + 1);
-    if (i == 0)
-      return fmt::format("(layer == 0 ? step.embedded<{0}, Embedding>({1}f, {2}) : step.normed<{0}>())", type,
-                         number(embedding_scale()), vector(norm_of(phase.role)));
-    const Shared from = phases_of_layer()[i - 1].writes;
-    if (from == Shared::normed) return fmt::format("step.normed<{}>()", type);
-    return fmt::format("step.plain<{}>(Model::{})", type, from == Shared::attended ? "kAttended" : "kGated");
+    return call_of_reduction(phase, type, i + 1);
   }
   std::string call_of_reduction(const Phase& phase, std::string_view type, size_t next) const {
     if (phase.writes == Shared::gated) return fmt::format("step.gate<{}>()", type);
@@ -232,10 +295,9 @@ class ModelWriter {
     const std::string bias = attended ? vector(WeightRole::output_bias) : "nullptr";
     if (phase.writes == Shared::squares) return fmt::format("step.squares_of<{}>({})", type, bias);
     // The norm is the next product's.
-    const std::span<const Phase> phases = phases_of_layer();
     const std::string norm =
-        next < phases.size() ? vector(norm_of(phases[next].role))
-                             : fmt::format("step.norm_behind(layer, {})", shape_.vector_of(norm_of(phases[0].role)));
+        next < phases_.size() ? vector(norm_of(phases_[next].role))
+                              : fmt::format("step.norm_behind(layer, {})", shape_.vector_of(norm_of(phases_[0].role)));
     if (!phase.norms_sums) return fmt::format("step.add<{}>({}, {})", type, bias, norm);
     return fmt::format("step.add_normed({}, {})",
                        vector(attended ? WeightRole::attn_post_norm : WeightRole::ffn_post_norm), norm);
@@ -247,37 +309,44 @@ class ModelWriter {
     text_.block("WEFT_INLINE bool run_layer(Step<Model>& step, int layer)", [&] {
       text_.line("const float* const vectors = step.vectors_of(layer);");
       if (attends()) text_.line("const int kind = {};", kind_of_layer());
-      for (size_t i = 0; i < phases_of_layer().size(); ++i) {
+      const auto multiply = [&] {
+        text_.line("if (i == 0 && layer == 0)");
+        text_.line("  step.embedded<Embedding>(product, {}f, {});", number(embedding_scale()),
+                   vector(norm_of(phases_[0].role)));
+        text_.line("else");
+        text_.line("  step.rows(product);");
+        text_.line("if (!step.multiply<tile::{}>(product)) return false;", fmt::join(types_, ", tile::"));
+      };
+      each_product(multiply, [&](size_t i) {
         text_.line("if (!{}) return false;", call_of(i));
-        if (phases_of_layer()[i].attends())
-          text_.line("if (layer == Model::kLayers - 1 && !step.wants_logits()) return false;");
-      }
-      text_.line("return true;");
+        if (phases_[i].attends()) text_.line("if (layer == Model::kLayers - 1 && !step.wants_logits()) return false;");
+      });
     });
   }
 
   void kernel(const std::string& symbol) {
     text_.line("");
-    text_.block(fmt::format("WEFT_KERNEL({}, 1) void {}(WEFT_PARAM weft::decode::fused::ModelArgs args)",
-                            32 * kConsumerWarps + 32, symbol),
-                [&] {
-                  text_.line("using namespace weft::decode::fused;");
-                  text_.line("const Worker<Model> worker(args);");
-                  if (attends()) text_.line("Near<Model>::fill_all(worker);");
-                  text_.line("worker.init();");
-                  text_.block("if (worker.copies())", [&] {
-                    text_.line("Copies<Model> copies(worker);");
-                    text_.line("int layer = 0;");
-                    text_.line("while (layer < Model::kLayers && copy_layer(copies, layer)) ++layer;");
-                    text_.line("if (layer == Model::kLayers) copies.weights<Head>(args.head);");
-                    text_.line("return copies.end();");
-                  });
-                  text_.line("Step<Model> step(worker);");
-                  text_.line("for (int layer = 0; layer < Model::kLayers; ++layer)");
-                  text_.line("  if (!run_layer(step, layer)) return;");
-                  text_.line("if (step.logits<Head>({}f) && args.ids != nullptr) choose_ids<Head, Model>(args);",
-                             number(logits_soft_cap()));
-                });
+    text_.block(
+        fmt::format("WEFT_KERNEL({}, 1) void {}(WEFT_PARAM weft::decode::fused::ModelArgs args)",
+                    32 * kConsumerWarps + 32, symbol),
+        [&] {
+          text_.line("using namespace weft::decode::fused;");
+          text_.line("const Worker<Model> worker(args);");
+          if (attends()) text_.line("Near<Model>::fill_all(worker);");
+          text_.line("worker.init();");
+          text_.block("if (worker.copies())", [&] {
+            text_.line("Copies<Model> copies(worker);");
+            text_.line("int layer = 0;");
+            text_.line("while (layer < Model::kLayers && copy_layer(copies, layer)) ++layer;");
+            text_.line("if (layer == Model::kLayers) copies.weights(Product::of<Head>(0, 0, 0, true), args.head);");
+            text_.line("return copies.end();");
+          });
+          text_.line("Step<Model> step(worker);");
+          text_.line("for (int layer = 0; layer < Model::kLayers; ++layer)");
+          text_.line("  if (!run_layer(step, layer)) return;");
+          text_.line("if (step.logits<Head>({}f) && args.ids != nullptr) choose_ids<Head, Model>(args);",
+                     number(logits_soft_cap()));
+        });
   }
 
   const Operation& main_of_attention() const {
@@ -299,6 +368,9 @@ class ModelWriter {
   const Partition& partition_;
   const Program& program_;
   const ModelShape& shape_;
+  std::span<const Phase> phases_;  // of a layer
+  std::vector<ProductOfLayer> products_;
+  std::vector<std::string_view> types_;  // of a layer's weights
   TextWriter text_;
 };
 
@@ -317,7 +389,7 @@ ModelShape shape_without_ring(const Partition& partition, int rows) {
     shape.cells[static_cast<size_t>(shared)] = at;
     at += cells * rows;
   };
-  for (const Phase& phase : std::span(partition.phases.all).first(static_cast<size_t>(partition.phases.of_layer)))
+  for (const Phase& phase : phases_of_layer(partition))
     if (phase.multiplies()) take(phase.writes, partition.num_cells(phase.writes, 0) * kBandRows);
   const MatrixPartition* const qkv = find_matrix(partition, WeightRole::qkv);
   if (qkv != nullptr) take(Shared::attended, row_pairs(static_cast<int>(program.cols_of(Buffer::attended))));

@@ -29,17 +29,15 @@ class Copies {
   WEFT_INLINE bool wants_logits() const { return worker_.args.wants_logits; }
 
   // Of a matrix that lies at `offset` of the weights.
-  template <class M>
-  WEFT_INLINE bool weights(i64 offset) {
+  WEFT_INLINE bool weights(const Product& of, i64 offset) {
     bool goes_on = true;
-    if (ptx::lane() == 0) goes_on = may_begin() && copy_weights<M>(worker_, producer_, offset, phase_);
+    if (ptx::lane() == 0) goes_on = may_begin() && copy_weights(worker_, producer_, of, offset, phase_);
     ++phase_;
     return ptx::ballot(!goes_on) == 0;
   }
-  // Of a layer's matrix: qkv, output, gate_up, down.
-  template <class M>
-  WEFT_INLINE bool weights_of(int layer, int index) {
-    return weights<M>(worker_.args.offsets[4 * layer + index]);
+  // Of a layer's matrix.
+  WEFT_INLINE bool weights_of_layer(const Product& of, int layer) {
+    return weights(of, worker_.args.offsets[4 * layer + of.offset]);
   }
 
   // Keys and values of the worker's items, an entry each. Nothing of others goes before them, as their items need both:

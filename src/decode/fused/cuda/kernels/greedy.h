@@ -18,7 +18,7 @@ class GreedyIds {
 
   // Of each row, by warps; behind a barrier that follows what wrote the logits.
   WEFT_INLINE void find_own() const {
-    const Share<M, Shape> share(worker_.args, worker_.worker);
+    const Share<Shape> share(worker_, Product::of<M>(0, 0, 0, true));
     const int begin = share.tiles.first_band() * 16, bands_end = begin + share.tiles.num_bands() * 16;
     const int end = bands_end < M::kRows ? bands_end : M::kRows;
     WEFT_NO_UNROLL

@@ -28,25 +28,23 @@ class Inputs {
 
   // What each makes is there for all threads behind a barrier. False: what it is made of did not come.
 
-  // x = the worker's panel of rows that lie at `cells`, written by phase `tag`; and their squares, which lie behind
+  // x = the worker's panel of rows that lie at of.from, written by phase `tag`; and their squares, which lie behind
   // them. A worker without tiles reads nothing: nobody would wait until it has.
-  template <class M, bool kIsNormed>
-  WEFT_INLINE bool rows(i64 cells, u32 tag) const {
-    constexpr int kQuads = M::kPanelCols / 4, kRowQuads = row_pairs(M::kCols) / 2;
-    constexpr int kSquares = kIsNormed ? row_squares(M::kCols) / 2 : 0, kOfRow = kSquares + kQuads;  // loads
-    const i64 squares = cells + static_cast<i64>(Shape::kSizes.rows) * row_pairs(M::kCols);
-    const Share<M, Shape> share(worker_.args, worker_.worker);
+  WEFT_INLINE bool rows(const Product& of, u32 tag) const {
+    const Share<Shape> share(worker_, of);
     if (share.tiles.size() == 0) return true;
-    const int first_quad = share.panel * kQuads;
-    const int count = worker_.args.rows * kOfRow;
+    const int cells = static_cast<int>(of.from), squares = cells + Shape::kSizes.rows * 2 * of.row_quads;
+    const int first_quad = share.panel * (of.loads - of.squares);
+    const int count = worker_.args.rows * of.loads;
     WEFT_NO_UNROLL
     for (int first = worker_.thread; first < count; first += kMostLoads * kConsumers) {
+      const auto row_of = [&](int load) { return Shape::kSizes.rows > 1 ? load / of.loads : 0; };
       const auto at = [&](int i) {
-        const int load = first + i * kConsumers, row = load / kOfRow, in_row = load % kOfRow;
+        const int load = first + i * kConsumers, row = row_of(load), in_row = load - row * of.loads;
         if (load >= count) return -1;
-        if (in_row < kSquares) return static_cast<int>(squares) + row * row_squares(M::kCols) + 2 * in_row;
-        const int quad = first_quad + in_row - kSquares;
-        return quad < kRowQuads ? static_cast<int>(cells) + row * row_pairs(M::kCols) + 2 * quad : -1;
+        if (in_row < of.squares) return squares + row * 2 * of.squares + 2 * in_row;
+        const int quad = first_quad + in_row - of.squares;
+        return quad < of.row_quads ? cells + row * 2 * of.row_quads + 2 * quad : -1;
       };
       u32 bits[kMostLoads][2];
       if (!worker_.edge().template read_bits<kMostLoads>(
@@ -54,23 +52,24 @@ class Inputs {
         return false;
       WEFT_UNROLL
       for (int i = 0; i < kMostLoads; ++i) {
-        const int load = first + i * kConsumers, row = load / kOfRow, in_row = load % kOfRow;
+        const int load = first + i * kConsumers, row = row_of(load), in_row = load - row * of.loads;
         if (at(i) < 0) continue;
-        if (in_row < kSquares)
+        if (in_row < of.squares)
           worker_.squares(row)[in_row] = ptx::from_bits(bits[i][0]) + ptx::from_bits(bits[i][1]);
         else
-          reinterpret_cast<tile::Bytes8*>(worker_.x(row))[in_row - kSquares] = {{bits[i][0], bits[i][1]}};
+          reinterpret_cast<tile::Bytes8*>(worker_.x(row))[in_row - of.squares] = {{bits[i][0], bits[i][1]}};
       }
     }
     return true;
   }
 
   // x = the embedding of the rows' tokens times norm, and its squares. The worker keeps its own columns.
-  template <class M, class E>
-  WEFT_INLINE void embedded(float scale, const float* norm) const {
+  template <class E>
+  WEFT_INLINE void embedded(const Product& of, float scale, const float* norm) const {
     constexpr int kPairs = Shape::kHidden / 2;
     const OwnColumns own(worker_, Shape::kHidden);
-    const int first_column = Share<M, Shape>(worker_.args, worker_.worker).panel * M::kPanelCols;
+    const int panel_cols = 4 * (of.loads - of.squares);
+    const int first_column = Share<Shape>(worker_, of).panel * panel_cols;
     WEFT_NO_UNROLL
     for (int row = 0; row < worker_.args.rows; ++row) {
       const int token = worker_.args.tokens[row];
@@ -81,7 +80,7 @@ class Inputs {
         if (pair < kPairs) {
           embedded_pair<E>(token, column, scale, r);
           const int in_panel = column - first_column;
-          if (in_panel >= 0 && in_panel < M::kPanelCols)
+          if (in_panel >= 0 && in_panel < panel_cols)
             reinterpret_cast<u32*>(worker_.x(row))[in_panel / 2] =
                 tile::pack<bf16>(r[0] * norm[column], r[1] * norm[column + 1]);
           if (column >= own.first && column < own.first + own.count)

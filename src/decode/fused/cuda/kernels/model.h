@@ -5,11 +5,11 @@
 //   worker.init();
 //   if (worker.copies()) {
 //     Copies<Shape> copies(worker);                        // a warp: weights, keys and values of all phases
-//     ... copies.weights<Qkv>(offset) && copies.items(...) && ...
+//     ... copies.weights_of_layer(product, layer) && copies.keys_and_values(...) && ...
 //     copies.end();
 //   } else {
 //     Step<Shape> step(worker);                            // the others: one phase after another
-//     ... step.normed<Qkv>() && step.attention<Qkv>(...) && step.merge(...) && step.plain<Output>(...) && ...
+//     ... step.multiply<Weights>(product) && step.attention<Qkv>(...) && step.merge(...) && ...
 //   }
 #pragma once
 
@@ -63,27 +63,26 @@ class Step {
   }
   WEFT_INLINE bool wants_logits() const { return worker_.args.wants_logits; }
 
-  // Each is a phase, and false where a wait has given up. Products, by what they multiply:
-  // the embedding, normed.
-  template <class M, class E>
-  WEFT_INLINE bool embedded(float scale, const float* norm) {
-    inputs_.template embedded<M, E>(scale, norm);
-    return multiply<M, true>(SumsOf<M>{*this});
+  // What a product multiplies: the embedding, normed, or rows that others have left.
+  template <class E>
+  WEFT_INLINE void embedded(const Product& of, float scale, const float* norm) {
+    inputs_.template embedded<E>(of, scale, norm);
   }
-  // The residual, normed.
-  template <class M>
-  WEFT_INLINE bool normed() {
-    return multiply_rows<M, true>(Shape::kNormed, SumsOf<M>{*this});
+  WEFT_INLINE void rows(const Product& of) {
+    if (!inputs_.rows(of, last_tag())) give_up(StuckAt::edge);
   }
-  // What attention gave, or gate(gate) * up: rows at `cells`.
-  template <class M>
-  WEFT_INLINE bool plain(i64 cells) {
-    return multiply_rows<M, false>(cells, SumsOf<M>{*this});
+
+  // Each is a phase, and false where a wait has given up. A product of a layer, whose weights are of one of its types:
+  template <class... Weights>
+  WEFT_INLINE bool multiply(const Product& of) {
+    return multiply_into<Weights...>(of, SumsOf{*this, of.sums});
   }
   // The last one: its sums are logits.
   template <class M>
   WEFT_INLINE bool logits(float soft_cap) {
-    return multiply_rows<M, true>(Shape::kNormed, Logits<M>{worker_.args, soft_cap});
+    constexpr Product of = Product::of<M>(0, 0, Shape::kNormed, true);
+    rows(of);
+    return multiply_into<typename M::Weights>(of, Logits<M>{worker_.args, soft_cap});
   }
 
   // What becomes of sums of M (reductions.h).
@@ -203,20 +202,20 @@ class Step {
 
  private:
   // What a product's sums become.
-  template <class M>
   struct SumsOf {
     const Step& step;
-    WEFT_INLINE void operator()(const Share<M, Shape>& share, int band, int cell, float sum) const {
-      tile::TaggedEdge::write(step.worker_.args.cells + M::kCells +
-                                  static_cast<i64>(share.first_slot + band) * Shape::kSizes.rows * 16 + cell,
-                              sum, step.worker_.tag_of(step.phase_));
+    i64 cells;
+    WEFT_INLINE void operator()(const Share<Shape>& share, int band, int cell, float sum) const {
+      tile::TaggedEdge::write(
+          step.worker_.args.cells + cells + static_cast<i64>(share.first_slot + band) * Shape::kSizes.rows * 16 + cell,
+          sum, step.worker_.tag_of(step.phase_));
     }
   };
   template <class M>
   struct Logits {
     const ModelArgs& args;
     float soft_cap;  // 0: none
-    WEFT_INLINE void operator()(const Share<M, Shape>& share, int band, int cell, float sum) const {
+    WEFT_INLINE void operator()(const Share<Shape>& share, int band, int cell, float sum) const {
       const int row = cell / 16, column = (share.tiles.first_band() + band) * 16 + cell % 16;
       if (row >= args.rows || column >= M::kRows) return;
       args.logits[static_cast<i64>(row) * M::kRows + column] = soft_cap > 0.f ? ops::capped(sum, soft_cap) : sum;
@@ -239,41 +238,43 @@ class Step {
     return ends_phase();
   }
 
-  template <class M, bool kIsNormed, class Write>
-  WEFT_INLINE bool multiply_rows(i64 cells, const Write& write) {
-    if (!inputs_.template rows<M, kIsNormed>(cells, last_tag())) give_up(StuckAt::edge);
-    return multiply<M, kIsNormed>(write);
-  }
-
   // Behind the input, whatever it is.
-  template <class M, bool kIsNormed, class Write>
-  WEFT_INLINE bool multiply(const Write& write) {
+  template <class... Weights, class Write>
+  WEFT_INLINE bool multiply_into(const Product& of, const Write& write) {
     if (!consumers_.sync()) return false;
     if (worker_.thread == 0) worker_.ring().begin(static_cast<u32>(phase_));
     stamp(kReady);
-    if constexpr (kIsNormed)
+    if (of.is_normed)
       for (int row = worker_.thread / 32; row < worker_.args.rows; row += kConsumerWarps) {
         const float factor = inputs_.norm_factor(row);
         if (ptx::lane() == 0) worker_.factor(row) = factor;
       }
-    const Share<M, Shape> share(worker_.args, worker_.worker);
+    const Share<Shape> share(worker_, of);
     for (int round = 0; round < share.tiles.num_rounds(); ++round) {
       for (; ring_.number() < before_ + share.tiles.end_entry(round); ring_.release()) {
         // What it multiplies where a copy did not come is no number; behind the barrier all end.
         if (!ring_.wait()) give_up(StuckAt::copy);
-        tile::multiply_entry<typename M::Weights, Shape::kSizes.rows>(share.tiles, round, ring_.number() - before_,
-                                                                      ring_.data(), worker_.x(0), worker_.kLayout.ldx,
-                                                                      worker_.parts());
+        multiply_entry<0, Weights...>(of, share.tiles, round);
       }
       if (!consumers_.sync()) return false;
       tile::finish_round(share.tiles, round, worker_.thread, kConsumers, worker_.parts(),
                          [&](int band, int cell, float sum) {
-                           write(share, band, cell, kIsNormed ? sum * worker_.factor(cell / 16) : sum);
+                           write(share, band, cell, of.is_normed ? sum * worker_.factor(cell / 16) : sum);
                          });
     }
     stamp(kMultiplied);
     before_ += share.tiles.num_entries();
     return ends_phase();
+  }
+
+  // By the type of its weights, the kType-th and following ones of a layer.
+  template <int kType, class First, class... Others>
+  WEFT_INLINE void multiply_entry(const Product& of, const tile::MatvecShare& share, int round) const {
+    if (sizeof...(Others) == 0 || of.type == kType)
+      tile::multiply_entry<First, Shape::kSizes.rows>(share, round, ring_.number() - before_, ring_.data(),
+                                                      worker_.x(0), worker_.kLayout.ldx, worker_.parts());
+    else if constexpr (sizeof...(Others) > 0)
+      multiply_entry<kType + 1, Others...>(of, share, round);
   }
 
   const Worker<Shape> worker_;

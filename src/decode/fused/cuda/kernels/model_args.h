@@ -26,7 +26,8 @@ struct ModelSizes {
 
 // How a matrix lies in tiles: those of a band within a panel, and of an entry of the ring.
 struct MatrixTiles {
-  int band_tiles, entry_tiles, tile_cols;
+  tile::Divisor band_tiles, entry_tiles;
+  int tile_cols;
 };
 // What a worker multiplies of it: tiles [begin, end) of a panel's line.
 constexpr tile::MatvecShare share_of(const ModelSizes& sizes, const MatrixTiles& tiles, int begin, int end) {

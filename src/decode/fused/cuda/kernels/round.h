@@ -59,11 +59,11 @@ class CopyItem {
     const ptx::SharedPlace keys = ptx::shared_place(entry.key(row) + 16 * piece),
                            values = ptx::shared_place(entry.value(row) + 16 * piece);
     ptx::warp_sync();
-    WEFT_UNROLL
-    for (int i = 0; i < kOfLane; ++i) {
-      if (32 * i >= count) break;
-      const u8* const key = cached_head(args_.k, places_[i], item_.kv_head);
-      const u8* const value = cached_head(args_.v, places_[i], item_.kv_head);
+    WEFT_NO_UNROLL
+    for (int i = 0; i < kOfLane && 32 * i < count; ++i) {
+      const ops::CachePlace place = this->place(i);
+      const u8* const key = cached_head(args_.k, place, item_.kv_head);
+      const u8* const value = cached_head(args_.v, place, item_.kv_head);
       const int rows = piece < kPieces ? count - 32 * i - first : 0;
       WEFT_UNROLL
       for (int j = 0; j < kNeighbours; ++j) {
@@ -80,6 +80,15 @@ class CopyItem {
   }
 
  private:
+  // places_[i], of registers, which no number that is not a constant picks.
+  WEFT_INLINE ops::CachePlace place(int i) const {
+    ops::CachePlace found = places_[0];
+    WEFT_UNROLL
+    for (int n = 1; n < kOfLane; ++n)
+      if (i == n) found = places_[n];
+    return found;
+  }
+
   const AttendArgs& args_;
   const CardItem& item_;
   ops::CachePlace places_[kOfLane];
