@@ -105,6 +105,30 @@ void define_draws(nb::module_& m) {
       nb::arg("logits"), nb::arg("params"), nb::arg("generators"), nb::arg("stream") = nb::none(),
       "One draw a row of logits [rows, vocab] fp32: row i by params[i] and generators[i].");
   m.def(
+      "sample_probabilities",
+      [](const ArrayLike& probs, const ArrayLike& bits, const ArrayLike& ids, const std::optional<ArrayLike>& top_k,
+         const std::optional<ArrayLike>& top_p, const std::optional<ArrayLike>& min_p, FilterOrder filter_order,
+         const std::optional<ArrayLike>& rows, const std::optional<PyStream>& stream) {
+        Arguments call(stream_of(stream));
+        const ProbabilityDraws draws{.probs = call.read("probs", probs),
+                                     .top_k = call.read("top_k", top_k),
+                                     .top_p = call.read("top_p", top_p),
+                                     .min_p = call.read("min_p", min_p),
+                                     .filter_order = filter_order,
+                                     .rows = call.read("rows", rows),
+                                     .bits = call.read("bits", bits),
+                                     .ids = call.write("ids", ids.object)};
+        call.check_apart();
+        call.run([&] { sample_probabilities(draws, call.stream()); });
+      },
+      nb::arg("probs"), nb::arg("bits"), nb::arg("ids"), nb::arg("top_k") = nb::none(), nb::arg("top_p") = nb::none(),
+      nb::arg("min_p") = nb::none(), nb::arg("filter_order") = FilterOrder::top_k_first, nb::arg("rows") = nb::none(),
+      nb::arg("stream") = nb::none(),
+      "Writes ids int32 [draws]: draw i from probs [rows, vocab] fp32, row rows[i], or row i without `rows`, by its "
+      "random bits[i] int64. top_k int32, top_p and min_p fp32 [rows] keep all tokens that equal the last one they "
+      "keep. "
+      "-1: the row has a NaN or inf, nothing above 0, or is none of probs. The same everywhere, on every device.");
+  m.def(
       "log_probability",
       [](const ArrayLike& logits, int32_t token) {
         Arguments call;

@@ -56,6 +56,7 @@ class Backend {
   // throws for a row that gets -1.
   virtual void draw_beside(const TensorView& logits, std::span<const TokenDraw> how, const TensorView& ids,
                            Stream stream) const = 0;
+  virtual void draw_from_probabilities(const ProbabilityDraws& draws, Stream stream) const = 0;
 };
 
 // Rows of x [rows, dim] or [rows, heads, dim].

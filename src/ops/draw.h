@@ -1,8 +1,9 @@
-// Draws tokens from rows of logits on the CPU, by the rule of tile/abi/draw.h. What it does depends on the row and the
-// filters; what it draws does not.
+// Draws tokens from rows of logits or probabilities on the CPU, by the rule of tile/abi/draw.h. What it does depends on
+// the row and the filters; what it draws does not.
 //
 //   RowDraw drawer;                                          // a thread's own: it keeps its memory
 //   const int32_t id = drawer.draw(row, rule_of(params), random_bits(seed, position));
+//   if (drawer.keep(row, rule)) first = drawer.drawn(bits), second = drawer.drawn(others);
 #pragma once
 
 #include <cstdint>
@@ -47,8 +48,11 @@ class RowDraw {
  public:
   // The id, after the row's changes; -1 where then each logit is -inf or NaN.
   int32_t draw(std::span<const float> row, const TokenDraw& how);
-  // The id; -1 where each logit is -inf or NaN.
+  // The id; -1 where each logit is -inf or NaN, or a row of probabilities has no mass, NaN or inf.
   int32_t draw(std::span<const float> row, const tile::DrawRule& rule, uint64_t bits);
+  // The same of any number of tokens of a row, which stays as it is. false: as -1 above. The rule is not greedy.
+  bool keep(std::span<const float> row, const tile::DrawRule& rule);
+  int32_t drawn(uint64_t bits) const;
   // The ids of the k largest logits in their order; fewer where fewer are above -inf. Beside inf only its equals.
   std::span<const int32_t> largest(std::span<const float> row, int k);
   // The largest logit, which is above -inf. Throws otherwise.
@@ -67,27 +71,35 @@ class RowDraw {
     float logit;
     int32_t id;
   };
-  float find_largest(std::span<const float> row);
+  // Returns whether there is a NaN.
+  bool find_largest(std::span<const float> row);
   size_t num_blocks() const { return block_largest_.size(); }
   bool is_few(int k) const;
   void collect_largest(std::span<const float> row, int k);
-  void order_candidates(size_t count);
-  int32_t draw_of_few(const tile::DrawRule& rule, uint64_t bits);
-  int32_t draw_of_all(const tile::DrawRule& rule, uint64_t bits);
+  void order_candidates(size_t count, bool keeps_ties);
+  void keep_candidates(size_t count, bool keeps_ties);
+  void keep_few(const tile::DrawRule& rule);
+  void keep_of_all(const tile::DrawRule& rule);
   uint64_t weigh_all();
-  Last last_within(uint64_t wanted, bool counts, int num_bins);
+  Last last_within(uint64_t wanted, bool counts, int num_bins, bool keeps_ties);
   int bins_of_share(uint64_t total, uint64_t wanted) const;
-  uint64_t sum_kept(Last last, int least_weight);
-  int32_t pick(uint64_t left, Last last, int least_weight) const;
+  uint64_t sum_kept();
+  bool is_kept(size_t i) const;
 
   std::vector<float> changed_;
   // Of the row at hand.
   std::span<const float> row_ = {};
+  const DrawTable::Weighing* weighing_ = nullptr;
   float largest_ = 0.f, scale_ = 0.f;
+  // What is kept: candidates, or tokens up to the last one with such a weight, and what they weigh together.
+  bool are_few_ = false;
+  Last last_ = {};
+  int least_weight_ = 1;
+  uint64_t kept_weight_ = 0;
 
   std::vector<float> block_largest_, ordered_largest_;
   std::vector<int> weights_;
-  std::vector<unsigned long long> block_sums_, bins_;
+  std::vector<unsigned long long> block_sums_, bins_;  // when tokens are kept, sums are of the blocks up to each
   std::vector<int32_t> ids_;
   std::vector<Candidate> candidates_;
 };
@@ -95,5 +107,7 @@ class RowDraw {
 // Token i from row_of(i), of `vocab` logits, by how[i]; rows over the team.
 void draw_rows(const std::function<std::span<const float>(size_t row)>& row_of, std::span<const TokenDraw> how,
                int64_t vocab, WorkerTeam& team, std::span<int32_t> ids);
+// sample_probabilities, of arguments that were checked.
+void draw_from_probabilities(const ProbabilityDraws& call, WorkerTeam& team);
 
 }  // namespace weft::ops

@@ -123,6 +123,34 @@ void sample_rows(const TensorView& logits, std::span<const SamplingParams> param
   if (device == Device::cpu()) check_drawn({ids.as<int32_t>(), how.size()}, logits);
 }
 
+void sample_probabilities(const ProbabilityDraws& draws, Stream stream) {
+  constexpr std::string_view kOp = "sample_probabilities";
+  const Device device = ops::device_of(draws.probs);
+  const ops::Backend& backend = ops::backend_of(kOp, device);
+  ops::check_fp32(kOp, "probs", draws.probs, 2, 2, device);
+  ops::check_stream(kOp, stream, device);
+  const int64_t rows = draws.probs.shape(0), count = draws.rows ? draws.rows.shape(0) : rows;
+  const auto check_array = [&](std::string_view name, const TensorView& array, DType dtype, int64_t size) {
+    check(array && array.dtype() == dtype, ErrorCode::invalid_dtype, "{}: {}: is {}; {} is needed", kOp, name, array,
+          to_string(dtype));
+    check(array.rank() == 1 && array.shape(0) == size && (size <= 1 || array.stride(0) == 1), ErrorCode::invalid_shape,
+          "{}: {}: is {}; {} that lie together are needed", kOp, name, array, size);
+    check_on(kOp, name, array.device(), device);
+  };
+  if (draws.rows) check_array("rows", draws.rows, DType::int32, count);
+  check_array("bits", draws.bits, DType::int64, count);
+  check_array("ids", draws.ids, DType::int32, count);
+  if (draws.top_k) check_array("top_k", draws.top_k, DType::int32, rows);
+  if (draws.top_p) check_array("top_p", draws.top_p, DType::fp32, rows);
+  if (draws.min_p) check_array("min_p", draws.min_p, DType::fp32, rows);
+  check(draws.probs.shape(1) > 0 || count == 0, ErrorCode::invalid_shape, "{}: probs: is {}; there is no token to draw",
+        kOp, draws.probs);
+  check(draws.filter_order <= FilterOrder::joint, ErrorCode::invalid_argument,
+        "{}: filter_order = {}; FilterOrder::top_k_first or joint is needed", kOp,
+        static_cast<int>(draws.filter_order));
+  if (count > 0) backend.draw_from_probabilities(draws, stream);
+}
+
 double log_probability(std::span<const float> logits, int32_t token) {
   check(token >= 0 && static_cast<size_t>(token) < logits.size(), ErrorCode::invalid_token,
         "log_probability: token = {}; allowed are 0 to {}", token, static_cast<int64_t>(logits.size()) - 1);

@@ -67,4 +67,29 @@ WEFT_INLINE typename Math::Int draw_weight(typename Math::Real exponent) {
   return Math::choose(weighs, weight, weight - weight);
 }
 
+// The share of a probability in the largest one, at most 1, NaN for NaN; falls nowhere as the probability rises.
+// `scale`: scale_of_shares(largest).
+template <class Math>
+WEFT_INLINE typename Math::Real draw_share(typename Math::Real probability, float largest, float scale) {
+  const auto share = Math::multiply(probability, Math::number(scale));
+  return Math::choose(Math::equal(probability, Math::number(largest)), Math::number(1.f), share);
+}
+
+inline constexpr float kLeastShare = 0x1p-30f;  // below it a probability weighs nothing; from it on at least 1
+
+// 2^30 share to the nearest integer; 0 for NaN and below kLeastShare.
+template <class Math>
+WEFT_INLINE typename Math::Int share_weight(typename Math::Real share) {
+  const auto weighs = Math::at_least(share, Math::number(kLeastShare));
+  const auto held = Math::choose(weighs, share, Math::number(0.f));
+  const auto rounded = Math::add(Math::multiply(held, Math::number(0x1p30f)), Math::number(0.5f));
+  return Math::truncated(rounded);
+}
+// How many steps of 2^(shift - 23) of itself, counted in floats' bits, a share that weighs lies below 1.
+template <class Math, int kShift>
+WEFT_INLINE typename Math::Int steps_below_one(typename Math::Real share) {
+  const auto one = Math::bits(Math::number(1.f));
+  return (one - Math::bits(share)) >> kShift;
+}
+
 }  // namespace weft::tile

@@ -49,9 +49,34 @@ float largest_of(const std::vector<float>& row) {
   for (const float logit : row) largest = logit > largest ? logit : largest;
   return largest;
 }
-int weight_of(float logit, float largest) {
-  return tile::draw_weight<ScalarMath>(tile::draw_exponent<ScalarMath>(logit, largest, kScale));
-}
+
+// A row of logits, or of probabilities, and how these weigh.
+struct Row {
+  Row(const DrawTable& loops, long long n, bool of_probabilities)
+      : are_probabilities(of_probabilities),
+        weighing(of_probabilities ? loops.probabilities : loops.logits),
+        numbers(random_row(n)) {
+    if (are_probabilities)
+      for (float& x : numbers) x = std::exp(1.5f * x);
+    find_largest();
+  }
+  void find_largest() {
+    largest = largest_of(numbers);
+    scale = are_probabilities ? tile::scale_of_shares(largest) : kScale;
+  }
+  float measure(float x) const {
+    return are_probabilities ? tile::draw_share<ScalarMath>(x, largest, scale)
+                             : tile::draw_exponent<ScalarMath>(x, largest, scale);
+  }
+  int weight(float x) const {
+    return are_probabilities ? tile::share_weight<ScalarMath>(measure(x)) : tile::draw_weight<ScalarMath>(measure(x));
+  }
+
+  bool are_probabilities;
+  const DrawTable::Weighing& weighing;
+  std::vector<float> numbers;
+  float largest = 0.f, scale = 0.f;
+};
 
 TEST_P(DrawLoops, FindTheLargestOfBlocksWhereverItIs) {
   for (const long long n : kSizes) {
@@ -76,33 +101,58 @@ TEST_P(DrawLoops, FindTheLargestOfBlocksWhereverItIs) {
   }
 }
 
+void expect_weights(const DrawTable& loops, const Row& given) {
+  const std::vector<float>& row = given.numbers;
+  const long long n = length(row);
+  Weights weights(row.size(), -1), expected;
+  Sums sums((row.size() + DrawTable::kBlock - 1) / DrawTable::kBlock, 7), expected_sums(sums.size());
+  for (size_t i = 0; i < row.size(); ++i) {
+    expected.push_back(given.weight(row[i]));
+    expected_sums[i / DrawTable::kBlock] += static_cast<unsigned>(expected.back());
+  }
+  given.weighing.weigh(row.data(), n, given.largest, given.scale, weights.data(), sums.data());
+  EXPECT_EQ(weights, expected) << n;
+  EXPECT_EQ(sums, expected_sums) << n;
+  for (const auto& [logit, weight] : {std::pair(-INFINITY, 1), std::pair(row[0], 1), std::pair(-2.f, 5000)}) {
+    std::ranges::fill(expected_sums, 0);
+    for (size_t i = 0; i < row.size(); ++i)
+      if (row[i] >= logit && expected[i] >= weight)
+        expected_sums[i / DrawTable::kBlock] += static_cast<unsigned>(expected[i]);
+    loops.sum_blocks(row.data(), weights.data(), n, logit, weight, sums.data());
+    EXPECT_EQ(sums, expected_sums) << n;
+  }
+  loops.sum_blocks(row.data(), weights.data(), n, NAN, 1, sums.data());
+  EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), 0ull), 0u);
+}
+
 TEST_P(DrawLoops, WeighAndSumAsTheTextForOneNumberDoes) {
   for (const long long n : kSizes) {
-    for (const bool has_infinite : {false, true}) {
-      std::vector<float> row = random_row(n);
-      if (has_infinite) row[row.size() / 2] = INFINITY;
-      const float largest = largest_of(row);
-      Weights weights(row.size(), -1), expected;
-      Sums sums((row.size() + DrawTable::kBlock - 1) / DrawTable::kBlock, 7), expected_sums(sums.size());
-      for (size_t i = 0; i < row.size(); ++i) {
-        expected.push_back(weight_of(row[i], largest));
-        expected_sums[i / DrawTable::kBlock] += static_cast<unsigned>(expected.back());
-      }
-      loops.weigh(row.data(), n, largest, kScale, weights.data(), sums.data());
-      EXPECT_EQ(weights, expected) << n;
-      EXPECT_EQ(sums, expected_sums) << n;
-      for (const auto& [logit, weight] : {std::pair(-INFINITY, 1), std::pair(row[0], 1), std::pair(-2.f, 5000)}) {
-        std::ranges::fill(expected_sums, 0);
-        for (size_t i = 0; i < row.size(); ++i)
-          if (row[i] >= logit && expected[i] >= weight)
-            expected_sums[i / DrawTable::kBlock] += static_cast<unsigned>(expected[i]);
-        loops.sum_blocks(row.data(), weights.data(), n, logit, weight, sums.data());
-        EXPECT_EQ(sums, expected_sums) << n;
-      }
-      loops.sum_blocks(row.data(), weights.data(), n, NAN, 1, sums.data());
-      EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), 0ull), 0u);
-    }
+    Row row(loops, n, false);
+    expect_weights(loops, row);
+    row.numbers[row.numbers.size() / 2] = INFINITY;
+    row.find_largest();
+    expect_weights(loops, row);
+    Row probabilities(loops, n, true);
+    expect_weights(loops, probabilities);
+    for (float& x : probabilities.numbers) x *= 1e-38f / probabilities.largest;  // some of them subnormal
+    probabilities.find_largest();
+    expect_weights(loops, probabilities);
   }
+}
+
+// A share of 2^-30 is the least that weighs.
+TEST(DrawWeights, OfProbabilities) {
+  const auto weight = [](float x) {
+    return tile::share_weight<ScalarMath>(tile::draw_share<ScalarMath>(x, 3.f, 1.f / 3));
+  };
+  EXPECT_EQ(weight(3.f), tile::kLargestWeight);
+  EXPECT_EQ(weight(1.5f), tile::kLargestWeight / 2);
+  EXPECT_EQ(weight(3.f * 0x1p-29f), 2);
+  EXPECT_EQ(weight(3.1f * 0x1p-30f), 1);
+  for (const float nothing : {2.9f * 0x1p-30f, 0.f, -0.f, -1.f, NAN}) EXPECT_EQ(weight(nothing), 0) << nothing;
+  EXPECT_EQ(tile::weight_of_one(1.f), 1ull << 30);
+  EXPECT_EQ(tile::weight_of_one(tile::scale_of_shares(1e-40f)), 1ull << 49);
+  EXPECT_EQ(tile::weight_of_one(tile::scale_of_shares(4.f)), 1ull << 28);
 }
 
 // The weights of a whole block may be the largest that there are.
@@ -110,55 +160,63 @@ TEST_P(DrawLoops, SumBlocksOfTheLargestWeight) {
   const std::vector<float> row(3 * DrawTable::kBlock, 5.f);
   Weights weights(row.size());
   Sums sums(3);
-  loops.weigh(row.data(), length(row), 5.f, 1.f, weights.data(), sums.data());
+  loops.logits.weigh(row.data(), length(row), 5.f, 1.f, weights.data(), sums.data());
   EXPECT_EQ(sums, Sums(3, static_cast<unsigned long long>(DrawTable::kBlock) << 30));
   loops.sum_blocks(row.data(), weights.data(), length(row), 5.f, 1, sums.data());
   EXPECT_EQ(sums, Sums(3, static_cast<unsigned long long>(DrawTable::kBlock) << 30));
 }
 
+// `limit`: a measure.
+void expect_bins(const Row& given, float limit) {
+  const std::vector<float>& row = given.numbers;
+  const long long n = length(row);
+  const auto& [largest, scale] = std::pair(given.largest, given.scale);
+  Weights weights(row.size());
+  Sums sums(row.size()), bins(DrawTable::kBins + 1), counts(DrawTable::kBins + 1);
+  given.weighing.weigh(row.data(), n, largest, scale, weights.data(), sums.data());
+  given.weighing.add_to_bins(row.data(), weights.data(), n, largest, scale, DrawTable::kBins, false, bins.data());
+  given.weighing.add_to_bins(row.data(), weights.data(), n, largest, scale, DrawTable::kBins, true, counts.data());
+  std::vector<int> ids(row.size());
+  size_t seen = 0;
+  float least_before = INFINITY;
+  for (int bin = 0; bin < DrawTable::kBins; ++bin) {
+    const auto in_bin = static_cast<size_t>(bin);
+    if (counts[in_bin] == 0) continue;
+    ids.resize(row.size());
+    ids.resize(static_cast<size_t>(given.weighing.select_bin(row.data(), n, largest, scale, bin, ids.data())));
+    EXPECT_EQ(ids.size(), counts[in_bin]) << bin;
+    EXPECT_TRUE(std::ranges::is_sorted(ids));
+    unsigned long long sum = 0;
+    float least = INFINITY;
+    for (const int id : ids) {
+      const float logit = row[static_cast<size_t>(id)];
+      EXPECT_LT(logit, least_before);
+      least = std::min(least, logit);
+      sum += static_cast<unsigned>(weights[static_cast<size_t>(id)]);
+    }
+    EXPECT_EQ(sum, bins[in_bin]) << bin;
+    least_before = least;
+    seen += ids.size();
+  }
+  EXPECT_EQ(seen, static_cast<size_t>(std::ranges::count_if(weights, [](int weight) { return weight > 0; })));
+  const int few = given.weighing.bins_down_to(limit);
+  Sums first(DrawTable::kBins + 1);
+  given.weighing.add_to_bins(row.data(), weights.data(), n, largest, scale, few, false, first.data());
+  for (size_t i = 0; i < row.size(); ++i)
+    if (given.measure(row[i]) >= limit) seen = 0;
+  first[static_cast<size_t>(few)] = 0;  // anything
+  for (size_t bin = 0; bin < DrawTable::kBins; ++bin)
+    EXPECT_EQ(first[bin], bin < static_cast<size_t>(few) ? bins[bin] : 0u) << bin;
+  EXPECT_EQ(seen, 0u);
+}
+
 TEST_P(DrawLoops, PutTokensIntoBinsInTheOrderOfTheirLogits) {
   for (const long long n : kSizes) {
-    const std::vector<float> row = random_row(n);
-    const float largest = largest_of(row);
-    Weights weights(row.size());
-    Sums sums(row.size()), bins(DrawTable::kBins + 1), counts(DrawTable::kBins + 1);
-    loops.weigh(row.data(), n, largest, kScale, weights.data(), sums.data());
-    loops.add_to_bins(row.data(), weights.data(), n, largest, kScale, DrawTable::kBins, false, bins.data());
-    loops.add_to_bins(row.data(), weights.data(), n, largest, kScale, DrawTable::kBins, true, counts.data());
-    std::vector<int> ids(row.size());
-    size_t seen = 0;
-    float least_before = INFINITY;
-    for (int bin = 0; bin < DrawTable::kBins; ++bin) {
-      const auto in_bin = static_cast<size_t>(bin);
-      if (counts[in_bin] == 0) continue;
-      ids.resize(row.size());
-      ids.resize(static_cast<size_t>(loops.select_bin(row.data(), n, largest, kScale, bin, ids.data())));
-      EXPECT_EQ(ids.size(), counts[in_bin]) << bin;
-      EXPECT_TRUE(std::ranges::is_sorted(ids));
-      unsigned long long sum = 0;
-      float least = INFINITY;
-      for (const int id : ids) {
-        const float logit = row[static_cast<size_t>(id)];
-        EXPECT_LT(logit, least_before);
-        least = std::min(least, logit);
-        sum += static_cast<unsigned>(weights[static_cast<size_t>(id)]);
-      }
-      EXPECT_EQ(sum, bins[in_bin]) << bin;
-      least_before = least;
-      seen += ids.size();
-    }
-    EXPECT_EQ(seen, static_cast<size_t>(std::ranges::count_if(weights, [](int weight) { return weight > 0; })));
-    const int few = loops.bins_down_to(-3.f);
-    Sums first(DrawTable::kBins + 1);
-    loops.add_to_bins(row.data(), weights.data(), n, largest, kScale, few, false, first.data());
-    for (size_t i = 0; i < row.size(); ++i)
-      if ((row[i] - largest) * kScale >= -3.f) seen = 0;
-    first[static_cast<size_t>(few)] = 0;  // anything
-    for (size_t bin = 0; bin < DrawTable::kBins; ++bin)
-      EXPECT_EQ(first[bin], bin < static_cast<size_t>(few) ? bins[bin] : 0u) << bin;
-    EXPECT_EQ(seen, 0u);
+    expect_bins(Row(loops, n, false), -3.f);
+    expect_bins(Row(loops, n, true), 0.05f);
   }
-  EXPECT_EQ(loops.bins_down_to(-21.f), DrawTable::kBins);
+  EXPECT_EQ(loops.logits.bins_down_to(-21.f), DrawTable::kBins);
+  EXPECT_EQ(loops.probabilities.bins_down_to(0x1p-31f), DrawTable::kBins);
 }
 
 TEST_P(DrawLoops, SelectWhatIsAtLeastALimit) {

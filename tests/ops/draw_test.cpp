@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -40,23 +41,33 @@ uint64_t least_of_share(uint64_t total, uint64_t share) {
 std::vector<Token> kept_by(const std::vector<float>& row, const tile::DrawRule& rule) {
   float largest = -kInf;
   for (const float logit : row) largest = logit > largest ? logit : largest;
+  const float scale = rule.of_probabilities ? tile::scale_of_shares(largest) : rule.scale;
+  const auto weight_of = [&](float x) {
+    return rule.of_probabilities ? tile::share_weight<ScalarMath>(tile::draw_share<ScalarMath>(x, largest, scale))
+                                 : tile::draw_weight<ScalarMath>(tile::draw_exponent<ScalarMath>(x, largest, scale));
+  };
   std::vector<Token> tokens;
-  for (size_t i = 0; i < row.size(); ++i) {
-    const float exponent = tile::draw_exponent<ScalarMath>(row[i], largest, rule.scale);
-    if (const int weight = tile::draw_weight<ScalarMath>(exponent); weight > 0)
+  for (size_t i = 0; i < row.size(); ++i)
+    if (const int weight = weight_of(row[i]); weight > 0)
       tokens.push_back({static_cast<int32_t>(i), row[i], static_cast<uint64_t>(weight)});
-  }
-  const uint64_t all = sum_of(tokens);
+  const uint64_t all = rule.of_probabilities ? tile::weight_of_one(scale) : sum_of(tokens);
   std::ranges::stable_sort(tokens, std::greater(), &Token::logit);
-  if (rule.top_k > 0 && tokens.size() > static_cast<size_t>(rule.top_k)) tokens.resize(static_cast<size_t>(rule.top_k));
+  const auto keep = [&](size_t count) {
+    while (rule.keeps_ties && count < tokens.size() && tokens[count].logit == tokens[count - 1].logit) ++count;
+    tokens.resize(std::min(count, tokens.size()));
+  };
+  if (rule.top_k > 0) keep(static_cast<size_t>(rule.top_k));
   if (rule.has_share()) {
     const uint64_t wanted = least_of_share(rule.joint ? all : sum_of(tokens), rule.share);
     uint64_t sum = 0;
     size_t count = 0;
     while (count < tokens.size() && sum < wanted) sum += tokens[count++].weight;
-    tokens.resize(count);
+    keep(count);
   }
-  std::erase_if(tokens, [&](const Token& t) { return t.weight < static_cast<uint64_t>(rule.least_weight); });
+  std::erase_if(tokens, [&](const Token& t) {
+    return t.weight < static_cast<uint64_t>(rule.least_weight) ||
+           (rule.of_probabilities && t.logit < rule.least_share * largest);
+  });
   std::ranges::sort(tokens, {}, &Token::id);
   return tokens;
 }
@@ -84,15 +95,26 @@ std::vector<tile::DrawRule> rules(size_t vocab) {
   return all;
 }
 
-void expect_draws(const std::vector<float>& row, const std::string& name) {
+std::vector<tile::DrawRule> rules_of_probabilities(size_t vocab) {
+  const int columns = static_cast<int>(vocab);
+  std::vector<tile::DrawRule> all;
+  for (const bool joint : {false, true})
+    for (const int top_k : {0, 1, 7, columns / 3, columns})
+      for (const float top_p : {1.f, 0.9f, 0.3f, 0.f})
+        for (const float min_p : {0.f, 0.02f, 0.5f, 1.f})
+          all.push_back(tile::rule_of_probabilities(top_k, top_p, min_p, joint, columns));
+  return all;
+}
+
+void expect_draws(const std::vector<float>& row, const std::string& name, bool are_probabilities = false) {
   RowDraw drawer;
   uint64_t position = 0;
-  for (const tile::DrawRule& rule : rules(row.size())) {
+  for (const tile::DrawRule& rule : are_probabilities ? rules_of_probabilities(row.size()) : rules(row.size())) {
     const std::vector<Token> kept = kept_by(row, rule);
     for (const unsigned long long bits : {0ull, ~0ull, tile::random_bits(5, position), tile::random_bits(6, position)})
       ASSERT_EQ(drawer.draw(row, rule, bits), id_of(kept, bits))
           << name << ": scale " << rule.scale << ", top_k " << rule.top_k << ", share " << rule.share << ", least "
-          << rule.least_weight << ", joint " << rule.joint;
+          << rule.least_weight << ", least share " << rule.least_share << ", joint " << rule.joint;
     ++position;
   }
 }
@@ -153,6 +175,138 @@ TEST(RowDraw, DrawsWhatTheRuleSaysOfAWholeVocabulary) {
       ASSERT_EQ(drawer.draw(row, rule, bits), id_of(kept, bits)) << params.top_k << " " << params.top_p;
     }
   }
+}
+
+std::vector<float> probabilities(size_t vocab, float spread, std::mt19937& random) {
+  std::normal_distribution<float> normal(0.f, spread);
+  std::vector<float> row(vocab);
+  for (float& p : row) p = std::exp(normal(random));
+  const float sum = std::accumulate(row.begin(), row.end(), 0.f);
+  for (float& p : row) p /= sum;
+  return row;
+}
+
+TEST(RowDraw, DrawsWhatTheRuleSaysOfProbabilities) {
+  std::mt19937 random(7);
+  for (const size_t vocab : {1u, 2u, 65u, 1100u, 2500u}) {
+    for (const float spread : {0.01f, 2.f, 9.f}) {
+      std::vector<float> row = probabilities(vocab, spread, random);
+      expect_draws(row, fmt::format("{} of spread {}", vocab, spread), true);
+      for (float& p : row) p *= 3.f;
+      expect_draws(row, fmt::format("{} of spread {} that sum to 3", vocab, spread), true);
+    }
+    std::vector<float> ties(vocab);
+    for (size_t i = 0; i < vocab; ++i) ties[i] = static_cast<float>(random() % 4) / static_cast<float>(vocab);
+    ties[0] = 0.001f;
+    expect_draws(ties, fmt::format("{} with ties", vocab), true);
+    std::ranges::fill(ties, 1e-40f);
+    expect_draws(ties, fmt::format("{} that are subnormal", vocab), true);
+  }
+}
+
+TEST(RowDraw, DrawsNothingOfRowsThatAreNoProbabilities) {
+  for (const size_t vocab : {5u, 1500u})
+    for (const auto& [first, second] :
+         {std::pair(0.f, 0.f), {-0.f, -1.f}, {0.5f, std::nanf("")}, {0.5f, -std::nanf("")}, {0.5f, kInf}}) {
+      std::vector<float> row(vocab, 0.f);
+      row[1] = first, row[4] = second;
+      for (const tile::DrawRule& rule : rules_of_probabilities(vocab)) EXPECT_EQ(RowDraw().draw(row, rule, 77), -1);
+    }
+}
+
+// Any number of draws of a row, in any order, by one worker or several.
+TEST(ProbabilityDraws, AreOfTheRowsThatAreNamed) {
+  constexpr int64_t kRows = 4, kVocab = 3000, kStride = 3010, kDraws = 300;
+  std::mt19937 random(9);
+  std::vector<float> probs;
+  for (int row = 0; row < kRows; ++row) {
+    const std::vector<float> made = probabilities(kVocab, static_cast<float>(row), random);
+    probs.insert(probs.end(), made.begin(), made.end());
+    probs.resize(static_cast<size_t>((row + 1) * kStride), NAN);
+  }
+  probs[2 * kStride + 5] = NAN;
+  const std::array<int64_t, 2> shape{kRows, kVocab}, strides{kStride, 1};
+  std::vector<int32_t> top_k{0, 40, 9, -3}, rows(kDraws), ids(kDraws), again(kDraws);
+  std::vector<float> top_p{0.5f, 2.f, 0.1f, 0.7f}, min_p{0.f, 0.1f, 0.f, 0.01f};
+  std::vector<int64_t> bits(kDraws);
+  for (size_t i = 0; i < kDraws; ++i) {
+    rows[i] = static_cast<int32_t>(random() % 6) - 1;
+    bits[i] = static_cast<int64_t>(static_cast<uint64_t>(random()) << 32 | random());
+  }
+  ProbabilityDraws draws{.probs = {probs.data(), DType::fp32, shape, strides},
+                         .top_k = {top_k.data(), DType::int32, {kRows}},
+                         .top_p = {top_p.data(), DType::fp32, {kRows}},
+                         .min_p = {min_p.data(), DType::fp32, {kRows}},
+                         .rows = {rows.data(), DType::int32, {kDraws}},
+                         .bits = {bits.data(), DType::int64, {kDraws}},
+                         .ids = {ids.data(), DType::int32, {kDraws}}};
+  const auto of_row = [&](int32_t row, int64_t of, bool joint) {
+    const std::vector<float> one(probs.begin() + row * kStride, probs.begin() + row * kStride + kVocab);
+    const auto at = static_cast<size_t>(row);
+    return RowDraw().draw(one, tile::rule_of_probabilities(top_k[at], top_p[at], min_p[at], joint, kVocab),
+                          static_cast<uint64_t>(of));
+  };
+  WorkerTeam one(1), three(3);
+  for (const FilterOrder order : {FilterOrder::top_k_first, FilterOrder::joint}) {
+    draws.filter_order = order;
+    sample_probabilities(draws, Stream::cpu(one));
+    for (size_t i = 0; i < kDraws; ++i) {
+      const bool is_there = rows[i] >= 0 && rows[i] < kRows && rows[i] != 2;
+      EXPECT_EQ(ids[i], is_there ? of_row(rows[i], bits[i], order == FilterOrder::joint) : -1) << i;
+    }
+    again.swap(ids);
+    draws.ids = {ids.data(), DType::int32, {kDraws}};
+    sample_probabilities(draws, Stream::cpu(three));
+    EXPECT_EQ(ids, again);
+  }
+  // Without rows a draw of each; without filters all tokens.
+  ProbabilityDraws plain{
+      .probs = draws.probs, .bits = {bits.data(), DType::int64, {kRows}}, .ids = {ids.data(), DType::int32, {kRows}}};
+  sample_probabilities(plain);
+  EXPECT_EQ(ids[2], -1);
+  for (const size_t row : {0u, 1u, 3u}) {
+    const std::vector<float> numbers(probs.begin() + static_cast<int64_t>(row) * kStride,
+                                     probs.begin() + static_cast<int64_t>(row) * kStride + kVocab);
+    EXPECT_EQ(ids[row], RowDraw().draw(numbers, tile::rule_of_probabilities(0, 1.f, 0.f, false, kVocab),
+                                       static_cast<uint64_t>(bits[row])));
+  }
+}
+
+TEST(ProbabilityDraws, RefuseArraysThatDoNotFit) {
+  std::vector<float> memory(12);
+  std::vector<int64_t> bits(4);
+  std::vector<int32_t> ids(4);
+  const ProbabilityDraws good{.probs = {memory.data(), DType::fp32, {2, 3}},
+                              .bits = {bits.data(), DType::int64, {2}},
+                              .ids = {ids.data(), DType::int32, {2}}};
+  const auto refused = [](const ProbabilityDraws& draws, ErrorCode code, const char* named) {
+    try {
+      sample_probabilities(draws);
+      ADD_FAILURE() << "accepted: " << named;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(named), std::string::npos) << error.what();
+    }
+  };
+  const auto with = [&](auto member, const TensorView& view) {
+    ProbabilityDraws draws = good;
+    draws.*member = view;
+    return draws;
+  };
+  using P = ProbabilityDraws;
+  refused(with(&P::probs, {ids.data(), DType::int32, {2, 2}}), ErrorCode::invalid_dtype, "probs");
+  refused(with(&P::probs, {memory.data(), DType::fp32, {2}}), ErrorCode::invalid_shape, "probs");
+  refused(with(&P::probs, {memory.data(), DType::fp32, {2, 0}}), ErrorCode::invalid_shape, "no token to draw");
+  refused(with(&P::bits, {}), ErrorCode::invalid_dtype, "bits");
+  refused(with(&P::bits, {bits.data(), DType::int64, {3}}), ErrorCode::invalid_shape, "bits");
+  refused(with(&P::ids, {ids.data(), DType::fp32, {2}}), ErrorCode::invalid_dtype, "ids");
+  refused(with(&P::rows, {ids.data(), DType::int32, {3}}), ErrorCode::invalid_shape, "bits");
+  refused(with(&P::top_k, {memory.data(), DType::fp32, {2}}), ErrorCode::invalid_dtype, "top_k");
+  refused(with(&P::top_p, {memory.data(), DType::fp32, {1}}), ErrorCode::invalid_shape, "top_p");
+  refused(with(&P::min_p, {memory.data(), DType::fp32, {2, 1}}), ErrorCode::invalid_shape, "min_p");
+  ProbabilityDraws order = good;
+  order.filter_order = static_cast<FilterOrder>(7);
+  refused(order, ErrorCode::invalid_argument, "filter_order = 7");
 }
 
 // Each token as often as fp64 says, within five standard deviations.

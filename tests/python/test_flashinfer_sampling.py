@@ -5,6 +5,7 @@ import unittest
 
 import torch
 
+import weft
 import weft.flashinfer as fi
 from support import SEED
 from test_flashinfer_functions import FlashInferTestCase, ints
@@ -161,6 +162,27 @@ class Draws(FlashInferTestCase):
             ids, valid = call(probs, return_valid=True)
             self.assertEqual((ids.tolist(), valid.tolist()), ([0, 0, 1], [False, False, True]))
             self.assert_invalid("Input probs contains NaN", call, probs, check_nan=True)
+
+    def test_rows_by_themselves(self):
+        """A row's token depends on its own probabilities, filters and bits: alone or in a batch, in any order."""
+        probs = distributions(6, 3000)
+        top_k, top_p = ints(1, 40, 3000, 7, 0, 900), torch.tensor([0.9, 0.5, 0.3, 1.0, 0.8, 0.99])
+        bits = torch.empty(6, dtype=torch.int64).random_(-2**63, None)
+        for order in ("joint", "top_k_first"):
+            def draw(of, at):
+                ids = torch.empty(len(at), dtype=torch.int32)
+                weft.sample_probabilities(probs[of], bits[at], ids, top_k=top_k[of], top_p=top_p[of],
+                                          filter_order=getattr(weft.FilterOrder, order))
+                return ids.tolist()
+
+            ids = torch.empty(6, dtype=torch.int32)
+            rows = ints(5, 3, 1, 0, 2, 4)
+            weft.sample_probabilities(probs, bits, ids, top_k, top_p, rows=rows,
+                                      filter_order=getattr(weft.FilterOrder, order))
+            self.assertEqual(ids.tolist(), draw(rows, torch.arange(6)))
+            self.assertEqual(ids.tolist(), [draw(rows[i:i + 1], torch.tensor([i]))[0] for i in range(6)])
+        self.assert_refused("invalid_dtype", "bits", weft.sample_probabilities, probs, bits.int(), ids)
+        self.assert_refused("invalid_argument", "ids", weft.sample_probabilities, probs, bits, bits.view(torch.int32)[:6])
 
     def test_refusals(self):
         probs = distributions(3, 10)

@@ -130,9 +130,14 @@ def host_ints(name: str, x: Any) -> Tensor:
     return torch.empty(x.shape, dtype=torch.int32).copy_(x)
 
 
+def is_captured(x: Tensor) -> bool:
+    """Whether a CUDA graph captures what is done to x's card: no number of it can be read."""
+    return x.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def refuse_capture(name: str, x: Tensor) -> None:
     """Raises Unsupported while a CUDA graph captures what is done to x's card, for calls that read numbers of it."""
-    if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if is_captured(x):
         raise Unsupported(f"{name}: required is a call that a CUDA graph captures; supported are calls outside of "
                           "captures; missing: checks and choices that the card makes alone")
 

@@ -1,7 +1,7 @@
 """Draws from probabilities and logits: flashinfer.sampling.
 
-A draw is the first token whose cumulative sum exceeds u times the whole, u in [0, 1): of `generator` (torch's own where
-none is given), or a hash of (seed, offset, row). Where FlashInfer's filters keep ties, so do these.
+A draw is weft.sample_probabilities' (docs/kernels/sampling.md), by 64 random bits: of `generator` (torch's own where none
+is given), or a hash of (seed, offset, row). Where FlashInfer's filters keep ties, so do these.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor
 
+from .. import _weft
 from . import _common as common
 from ._common import Invalid
 
@@ -21,9 +22,14 @@ _FIRST = 1024
 
 
 def _rows(name: str, x: Any) -> Tensor:
-    """Rows that a call looks at to choose what it does."""
     rows = common.tensor_of(name, x)
     common.check_rank(name, rows, 2)
+    return rows
+
+
+def _filtered_rows(name: str, x: Any) -> Tensor:
+    """Rows that a call looks at to choose what it does."""
+    rows = _rows(name, x)
     common.refuse_capture(name, rows)
     return rows
 
@@ -47,9 +53,10 @@ def _per_row(name: str, value: Value, rows: int, device: torch.device, dtype: to
 
 
 def _bound_per_row(name: str, value: Value, rows: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The same of a filter, which no NaN is the bound of."""
+    """The same of a filter, which no NaN is the bound of. A capture cannot look: there the kernel leaves it off."""
     bound = _per_row(name, value, rows, device, dtype)
-    if isinstance(value, Tensor) and value.is_floating_point() and bool(value.isnan().any()):
+    looks = isinstance(value, Tensor) and value.is_floating_point() and not common.is_captured(bound)
+    if looks and bool(value.isnan().any()):
         raise Invalid(f"{name}: holds a NaN; give numbers")
     return bound
 
@@ -129,30 +136,27 @@ def _renormalised(probs: Tensor) -> Tensor:
 
 def top_p_renorm_probs(probs: Tensor, top_p: Value, is_deterministic: bool = False) -> Tensor:
     """probs [rows, vocab] of the tokens that top_p keeps, 0 elsewhere, each row's sum 1."""
-    probs = _rows("probs", probs).float()
+    probs = _filtered_rows("probs", probs).float()
     return _renormalised(_at_least(probs, _least_of_top_p(probs, top_p)))
 
 
 def top_k_renorm_probs(probs: Tensor, top_k: Value, is_deterministic: bool = False) -> Tensor:
     """The same of top_k, in the type of probs; all that equal the k-th are kept."""
-    probs = _rows("probs", probs)
+    probs = _filtered_rows("probs", probs)
     wide = probs.float()
     return _renormalised(_at_least(wide, _least_of_top_k(wide, top_k))).to(probs.dtype)
 
 
-def _at_least_min_p(probs: Tensor, min_p: Value) -> Tensor:
-    least = _bound_per_row("min_p", min_p, probs.shape[0], probs.device, torch.float32)
-    return _at_least(probs, least * probs.amax(1, keepdim=True)) if probs.numel() else probs
-
-
 def _min_p_renorm_probs(probs: Tensor, min_p: Value) -> Tensor:
     """The same of tokens with min_p times the largest probability, or more."""
-    return _renormalised(_at_least_min_p(_rows("probs", probs).float(), min_p))
+    probs = _filtered_rows("probs", probs).float()
+    least = _bound_per_row("min_p", min_p, probs.shape[0], probs.device, torch.float32)
+    return _renormalised(_at_least(probs, least * probs.amax(1, keepdim=True)) if probs.numel() else probs)
 
 
 def top_k_mask_logits(logits: Tensor, top_k: Value) -> Tensor:
     """logits [rows, vocab], -inf for those below the k-th largest."""
-    logits = _rows("logits", logits)
+    logits = _filtered_rows("logits", logits)
     return torch.where(logits < _least_of_top_k(logits, top_k), float("-inf"), logits)
 
 
@@ -194,13 +198,13 @@ def _as_int64(x: Union[int, Tensor], name: str, count: int, device: torch.device
     return x.to(device).view(torch.int64)
 
 
-def _uniform(shape: tuple[int, ...], device: torch.device, generator: Optional[torch.Generator],
-             seed: Union[None, int, Tensor], offset: Union[None, int, Tensor]) -> Tensor:
-    """float64 in [0, 1)."""
+def _random_bits(shape: tuple[int, ...], device: torch.device, generator: Optional[torch.Generator],
+                 seed: Union[None, int, Tensor], offset: Union[None, int, Tensor]) -> Tensor:
+    """int64, all 64 bits of which are random."""
     if (seed is None) != (offset is None):
         raise Invalid("seed and offset: one is missing; they count together")
     if seed is None or offset is None:
-        return torch.rand(shape, dtype=torch.float64, device=device, generator=generator)
+        return torch.empty(shape, dtype=torch.int64, device=device).random_(-2**63, None, generator=generator)
     if isinstance(seed, Tensor) != isinstance(offset, Tensor):
         raise Invalid("seed and offset: one is a tensor; both are numbers, or both are")
     rows = shape[0]
@@ -210,58 +214,54 @@ def _uniform(shape: tuple[int, ...], device: torch.device, generator: Optional[t
     for extent in shape:
         count *= extent
     element = torch.arange(count, device=device).reshape(rows, -1)
-    bits = _mixed(_mixed(element * -7046029254386353131) ^ start.unsqueeze(1)).reshape(shape)
-    return ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
+    return _mixed(_mixed(element * -7046029254386353131) ^ start.unsqueeze(1)).reshape(shape)
 
 
 # ---------------------------------------------------------------- draws
 
 
-def _draw(weights: Tensor, u: Tensor, indices: Optional[Tensor]) -> tuple[Tensor, Tensor]:
-    """(ids, valid) of each u, drawn from row indices[i] (i without them) of weights, which need not sum to 1."""
-    sums = weights.double().cumsum(1)
-    total = sums[:, -1:]
-    good = (total > 0) & torch.isfinite(total)
-    rows = torch.arange(u.numel(), device=u.device) if indices is None else indices
-    if indices is None:
-        ids = torch.searchsorted(sums, u.unsqueeze(1) * total, right=True).flatten()
-    else:
-        order = rows.argsort(stable=True)
-        ids = torch.empty_like(rows)
-        counts = torch.bincount(rows, minlength=weights.shape[0]).tolist()
-        begin = 0
-        for row, count in enumerate(counts):
-            if count:
-                at = order[begin:begin + count]
-                ids[at] = torch.searchsorted(sums[row], u[at] * total[row], right=True)
-                begin += count
-    valid = good.flatten()[rows]
-    beyond = ids >= weights.shape[1]  # rounding may put u times the whole at its end: the last token that has weight
-    if bool(beyond.any()):
-        ids[beyond] = weights.shape[1] - 1 - (weights[rows[beyond]] > 0).flip(1).to(torch.uint8).argmax(1)
-    return torch.where(valid, ids, 0), valid
+def _drawn(probs: Tensor, bits: Tensor, rows: Optional[Tensor] = None, top_k: Optional[Value] = None,
+           top_p: Optional[Value] = None, min_p: Optional[Value] = None, order: str = "top_k_first") -> Tensor:
+    """int32 ids, a draw each of `bits`, from row rows[i] of probs (i without them); -1: the row has no mass."""
+    def bound(name: str, value: Optional[Value], dtype: torch.dtype) -> Optional[Tensor]:
+        if value is None:
+            return None
+        made = _bound_per_row(name, value, probs.shape[0], probs.device, dtype).flatten()
+        return made.clamp(0, 2**31 - 1).to(torch.int32) if dtype == torch.int64 else made.contiguous()
+
+    probs = probs.float()
+    ids = torch.empty(bits.shape, dtype=torch.int32, device=probs.device)
+    _weft.sample_probabilities(probs if probs.stride(1) == 1 else probs.contiguous(), bits, ids,
+                               bound("top_k", top_k, torch.int64), bound("top_p", top_p, torch.float32),
+                               bound("min_p", min_p, torch.float32), getattr(_weft.FilterOrder, order), rows,
+                               stream=common.stream_of(probs))
+    return ids
 
 
-def _sampled(name: str, probs: Tensor, weights: Tensor, indices: Optional[Tensor],
+def _sampled(name: str, given: Tensor, probs: Tensor, indices: Optional[Tensor],
              generator: Optional[torch.Generator], check_nan: bool, seed: Union[None, int, Tensor],
-             offset: Union[None, int, Tensor], return_valid: bool) -> Any:
-    """A token of each output row. weights: probs, or what filters left of them."""
-    if check_nan and bool(torch.isnan(probs).any()):
+             offset: Union[None, int, Tensor], return_valid: bool, **filters: Any) -> Any:
+    """A token of each output row. probs: those of what is given; filters: as _drawn takes them."""
+    looks = not common.is_captured(given)
+    if check_nan and not looks:
+        raise common.Unsupported("check_nan: required is a check inside of a CUDA graph's capture; supported are checks "
+                                 "outside of captures; missing: answers of a card to a capture")
+    if check_nan and bool(torch.isnan(given).any()):
         raise Invalid(f"Input {name} contains NaN.")
-    if weights.shape[1] == 0:
+    if probs.shape[1] == 0:
         raise Invalid(f"{name}: {tuple(probs.shape)} has no tokens to draw from")
     rows = None
     if indices is not None:
         rows = common.tensor_of("indices", indices)
         if rows.dim() != 1 or rows.dtype not in (torch.int32, torch.int64):
             raise Invalid(f"indices: {tuple(rows.shape)} {rows.dtype}; required is a 1D tensor of int32 or int64")
-        if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < probs.shape[0]:
+        if looks and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < probs.shape[0]:
             raise Invalid(f"indices: {int(rows.min())} to {int(rows.max())}; {name} has {probs.shape[0]} rows")
     count = probs.shape[0] if rows is None else rows.numel()
-    u = _uniform((count,), probs.device, generator, seed, offset)
-    ids, valid = _draw(weights, u, None if rows is None else rows.long())
-    ids = ids.to(torch.int32 if rows is None else rows.dtype)
-    return (ids, valid) if return_valid else ids
+    bits = _random_bits((count,), probs.device, generator, seed, offset)
+    ids = _drawn(probs, bits, None if rows is None else rows.to(torch.int32).contiguous(), **filters)
+    made = ids.clamp_min(0).to(torch.int32 if rows is None else rows.dtype)
+    return (made, ids >= 0) if return_valid else made
 
 
 def sampling_from_probs(probs: Tensor, indices: Optional[Tensor] = None, deterministic: bool = True,
@@ -289,8 +289,8 @@ def top_p_sampling_from_probs(probs: Tensor, top_p: Value, indices: Optional[Ten
                               offset: Union[None, int, Tensor] = None, return_valid: bool = False) -> Any:
     """A token of those whose more probable ones hold less than top_p. top_p: a number, or one of each row of probs."""
     probs = _rows("probs", probs)
-    weights = _at_least(probs, _least_of_top_p(probs, top_p))
-    return _sampled("probs", probs, weights, indices, generator, check_nan, seed, offset, return_valid)
+    return _sampled("probs", probs, probs, indices, generator, check_nan, seed, offset, return_valid, top_p=top_p,
+                    order="joint")
 
 
 def top_k_sampling_from_probs(probs: Tensor, top_k: Value, indices: Optional[Tensor] = None,
@@ -299,8 +299,7 @@ def top_k_sampling_from_probs(probs: Tensor, top_k: Value, indices: Optional[Ten
                               offset: Union[None, int, Tensor] = None, return_valid: bool = False) -> Any:
     """A token of the k most probable ones, and of those that equal the k-th."""
     probs = _rows("probs", probs)
-    weights = _at_least(probs, _least_of_top_k(probs, top_k))
-    return _sampled("probs", probs, weights, indices, generator, check_nan, seed, offset, return_valid)
+    return _sampled("probs", probs, probs, indices, generator, check_nan, seed, offset, return_valid, top_k=top_k)
 
 
 def min_p_sampling_from_probs(probs: Tensor, min_p: Value, indices: Optional[Tensor] = None,
@@ -309,8 +308,7 @@ def min_p_sampling_from_probs(probs: Tensor, min_p: Value, indices: Optional[Ten
                               offset: Union[None, int, Tensor] = None, return_valid: bool = False) -> Any:
     """A token of those that have min_p times the largest probability, or more."""
     probs = _rows("probs", probs)
-    weights = _at_least_min_p(probs, min_p)
-    return _sampled("probs", probs, weights, indices, generator, check_nan, seed, offset, return_valid)
+    return _sampled("probs", probs, probs, indices, generator, check_nan, seed, offset, return_valid, min_p=min_p)
 
 
 def _check_order(filter_apply_order: str) -> None:
@@ -326,12 +324,8 @@ def top_k_top_p_sampling_from_probs(probs: Tensor, top_k: Value, top_p: Value, i
     """Both filters. top_k_first: top_p is a share of what top_k left; joint: of the whole."""
     _check_order(filter_apply_order)
     probs = _rows("probs", probs)
-    if filter_apply_order == "top_k_first":
-        kept = top_k_renorm_probs(probs.float(), top_k)
-        weights = _at_least(kept, _least_of_top_p(kept, top_p))
-    else:
-        weights = _at_least(probs, torch.maximum(_least_of_top_k(probs, top_k), _least_of_top_p(probs, top_p)))
-    return _sampled("probs", probs, weights, indices, generator, check_nan, seed, offset, return_valid)
+    return _sampled("probs", probs, probs, indices, generator, check_nan, seed, offset, return_valid, top_k=top_k,
+                    top_p=top_p, order=filter_apply_order)
 
 
 def top_k_top_p_sampling_from_logits(logits: Tensor, top_k: Value, top_p: Value, indices: Optional[Tensor] = None,
@@ -342,14 +336,8 @@ def top_k_top_p_sampling_from_logits(logits: Tensor, top_k: Value, top_p: Value,
     """The same of softmax(logits)."""
     _check_order(filter_apply_order)
     logits = _rows("logits", logits)
-    if filter_apply_order == "top_k_first":
-        probs = torch.softmax(top_k_mask_logits(logits, top_k).float(), 1)
-        weights = _at_least(probs, _least_of_top_p(probs, top_p))
-        return _sampled("logits", logits, weights, indices, generator, check_nan, seed, offset, False)
-    if check_nan and bool(torch.isnan(logits).any()):
-        raise Invalid("Input logits contains NaN.")
-    return top_k_top_p_sampling_from_probs(torch.softmax(logits.float(), 1), top_k, top_p, indices, "joint",
-                                           deterministic, generator, False, seed, offset)
+    return _sampled("logits", logits, torch.softmax(logits.float(), 1), indices, generator, check_nan, seed, offset,
+                    False, top_k=top_k, top_p=top_p, order=filter_apply_order)
 
 
 def chain_speculative_sampling(draft_probs: Tensor, draft_token_ids: Tensor, target_probs: Tensor,
@@ -383,10 +371,11 @@ def chain_speculative_sampling(draft_probs: Tensor, draft_token_ids: Tensor, tar
                         ("maybe_output_emitted_draft_token_num", maybe_output_emitted_draft_token_num)):
         counter = common.check_out(name, given, (batch,), torch.int32, device)
         counters.append(torch.zeros(batch, dtype=torch.int32, device=device) if counter is None else counter)
-    u = _uniform((batch, n + 1), device, generator, seed, offset)
+    bits = _random_bits((batch, n + 1), device, generator, seed, offset)
+    u = ((bits[:, :n] >> 11) & (2**53 - 1)).double() * 2.0**-53
     p = draft.gather(2, tokens.unsqueeze(2)).squeeze(2).double()
     q = target[:, :n].gather(2, tokens.unsqueeze(2)).squeeze(2).double()
-    accepted = u[:, :n] * p < q
+    accepted = u * p < q
     emitted = accepted.long().cumprod(1).sum(1)
     row = torch.arange(batch, device=device)
     rest = target[row, emitted].float()
@@ -394,10 +383,10 @@ def chain_speculative_sampling(draft_probs: Tensor, draft_token_ids: Tensor, tar
     if n:
         beyond = (rest - draft[row, emitted.clamp_max(n - 1)].float()).clamp_min(0)
         rest = torch.where(stopped.unsqueeze(1), beyond, rest)
-    last, _ = _draw(rest, u[:, n], None)
+    last = _drawn(rest, bits[:, n].contiguous()).clamp_min(0)
     ids = torch.full((batch, n + 1), -1, dtype=torch.int32, device=device)
     ids[:, :n] = torch.where(torch.arange(n, device=device) < emitted.unsqueeze(1), tokens, -1).to(torch.int32)
-    ids[row, emitted] = last.to(torch.int32)
+    ids[row, emitted] = last
     counters[0] += accepted.sum(1).to(torch.int32)
     counters[1] += emitted.to(torch.int32)
     return ids, counters[0], counters[1]

@@ -77,6 +77,9 @@ class CpuBackend : public Backend {
                    Stream stream) const override {
     draw(logits, how, {ids.as<int32_t>(), how.size()}, stream);
   }
+  void draw_from_probabilities(const ProbabilityDraws& draws, Stream stream) const override {
+    ops::draw_from_probabilities(draws, stream.team());
+  }
 };
 
 }  // namespace

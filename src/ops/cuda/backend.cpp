@@ -145,6 +145,9 @@ class CudaBackend : public Backend {
                    Stream stream) const override {
     CardDraws(logits.device()).run(card_logits(logits), {}, how, stream, ids.as<int32_t>());
   }
+  void draw_from_probabilities(const ProbabilityDraws& draws, Stream stream) const override {
+    ops::draw_from_probabilities(draws, stream);
+  }
 
   void append(const AppendCall& call, Stream stream) const override {
     std::array<KernelText, 2> kernels;  // refused before anything is written

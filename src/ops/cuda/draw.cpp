@@ -28,8 +28,7 @@ const int* CardDraws::run(const CardLogits& logits, std::span<const int64_t> row
   for (size_t i = 0; i < how.size(); ++i) {
     const std::vector<tile::LogitChange> changes = changes_of(how[i]);
     rows_.push_back({.row = rows.empty() ? static_cast<int64_t>(i) : rows[i],
-                     .seed = how[i].random.seed,
-                     .position = how[i].random.position,
+                     .bits = tile::random_bits(how[i].random.seed, how[i].random.position),
                      .rule = rule_of(how[i].params),
                      .penalties = penalties_of(how[i]),
                      .first_change = static_cast<int>(changes_.size()),
@@ -75,6 +74,33 @@ const int* CardDraws::run(const CardLogits& logits, std::span<const int64_t> row
                      .columns = static_cast<int>(logits.vocab)},
             stream);
   return ids;
+}
+
+void draw_from_probabilities(const ProbabilityDraws& draws, Stream stream) {
+  const Device device = draws.probs.device();
+  const int64_t count = draws.ids.shape(0), vocab = draws.probs.shape(1);
+  const cuda::Runtime& on = cuda::runtime();
+  const KernelText text = draw_probabilities_kernel();
+  const cuda::LoadedKernel& kernel = on.load(device, text);
+  cuda::Grid grid = text.grid(1);
+  grid.cluster = ctas_of_cluster(kernel, grid, device, count, std::min<int64_t>(kMostDrawCtas, vocab / kLeastColumns));
+  grid.ctas = static_cast<int>(count) * grid.cluster;
+  grid.programmatic_launch = true;
+  const auto ints = [](const TensorView& array) { return array ? array.as<const int>() : nullptr; };
+  const auto floats = [](const TensorView& array) { return array ? array.as<const float>() : nullptr; };
+  on.launch(kernel, grid,
+            ProbabilityDrawArgs{.probs = draws.probs.as<const float>(),
+                                .stride = draws.probs.stride(0),
+                                .num_rows = draws.probs.shape(0),
+                                .top_k = ints(draws.top_k),
+                                .top_p = floats(draws.top_p),
+                                .min_p = floats(draws.min_p),
+                                .rows = ints(draws.rows),
+                                .bits = draws.bits.as<const unsigned long long>(),
+                                .ids = draws.ids.as<int>(),
+                                .columns = static_cast<int>(vocab),
+                                .joint = draws.filter_order == FilterOrder::joint},
+            stream);
 }
 
 }  // namespace weft::ops

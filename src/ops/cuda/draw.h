@@ -40,4 +40,7 @@ class CardDraws {
   std::vector<uint32_t> masks_;
 };
 
+// sample_probabilities on a card, of arguments that were checked: one launch, and nothing else.
+void draw_from_probabilities(const ProbabilityDraws& draws, Stream stream);
+
 }  // namespace weft::ops

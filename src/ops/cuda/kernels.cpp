@@ -79,6 +79,15 @@ KernelText of_caches(const std::string& symbol, std::string instance, int shared
           .threads = kThreads,
           .shared_bytes = shared_bytes};
 }
+KernelText of_draws(const std::string& symbol, const char* macro) {
+  return {.name = symbol,
+          .symbol = symbol,
+          .file = "ops/cuda/kernels/draw.h",
+          .head = text::ops_draw,
+          .instances = fmt::format("{}({})\n", macro, symbol),
+          .threads = 32 * kDrawWarps,
+          .shared_bytes = static_cast<int>(sizeof(DrawShared))};
+}
 KernelText of_tiles(const std::string& symbol, std::string instance, int threads, int shared_bytes) {
   return {.name = symbol,
           .symbol = symbol,
@@ -125,14 +134,8 @@ KernelText greedy_kernel() {
           .shared_bytes = kGreedySharedBytes};
 }
 
-KernelText draw_kernel() {
-  return {.name = "weft_draw",
-          .symbol = "weft_draw",
-          .file = "ops/cuda/kernels/draw.h",
-          .head = text::ops_draw,
-          .threads = 32 * kDrawWarps,
-          .shared_bytes = static_cast<int>(sizeof(DrawShared))};
-}
+KernelText draw_kernel() { return of_draws("weft_draw", "WEFT_DRAW"); }
+KernelText draw_probabilities_kernel() { return of_draws("weft_draw_probabilities", "WEFT_DRAW_PROBABILITIES"); }
 
 KernelText append_kernel(DType cache, KvScales scales) {
   const char *element = element_of(cache), *scaled = scaled_of(scales);

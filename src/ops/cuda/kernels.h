@@ -31,6 +31,7 @@ KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated);
 KernelText embed_kernel(WeightType weights);
 KernelText greedy_kernel();
 KernelText draw_kernel();
+KernelText draw_probabilities_kernel();
 // For weights in tiles (kernels/tiled_linear.h).
 struct TiledLinearForm {
   WeightType weights = WeightType::bf16;

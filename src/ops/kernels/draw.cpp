@@ -18,8 +18,6 @@ using vec::U32;
 using u64 = unsigned long long;
 
 constexpr int kSixteen = 16, kVectors = kSixteen / kLanes;  // logits of a group, whatever the width
-constexpr float kBinsOfOne = 96.f;                          // bins of an exponent that is lower by 1
-static_assert(-tile::kLeastExponent * kBinsOfOne + 1 < DrawTable::kBins);
 
 // The operations of tile/draw.h on vectors.
 struct VectorMath {
@@ -38,18 +36,41 @@ struct VectorMath {
   static WEFT_INLINE I32 at_least(F32 a, F32 b) { return a >= b; }
 };
 
-// A group of logits: vector v has lanes v * kLanes on. Behind the row's end there is NaN, which is nobody's equal.
+// How numbers weigh: by a measure that falls nowhere as they rise.
+struct Logits {
+  static constexpr float kLeast = tile::kLeastExponent;  // measure with a weight
+  static constexpr float kBinsOfOne = 96.f;              // bins of an exponent that is lower by 1
+  static_assert(-kLeast * kBinsOfOne + 1 < DrawTable::kBins);
+  static WEFT_INLINE F32 measure(F32 x, float largest, float scale) {
+    return tile::draw_exponent<VectorMath>(x, largest, scale);
+  }
+  static WEFT_INLINE I32 weight(F32 measure) { return tile::draw_weight<VectorMath>(measure); }
+  static WEFT_INLINE I32 bin(F32 measure) { return VectorMath::truncated(measure * -kBinsOfOne); }
+};
+struct Probabilities {
+  static constexpr float kLeast = tile::kLeastShare;
+  static constexpr int kStep = 17;  // 64 bins of a share that is half as large
+  static_assert(30 * (1 << (23 - kStep)) < DrawTable::kBins);
+  static WEFT_INLINE F32 measure(F32 x, float largest, float scale) {
+    return tile::draw_share<VectorMath>(x, largest, scale);
+  }
+  static WEFT_INLINE I32 weight(F32 measure) { return tile::share_weight<VectorMath>(measure); }
+  static WEFT_INLINE I32 bin(F32 measure) { return tile::steps_below_one<VectorMath, kStep>(measure); }
+};
+
+// A group of logits: vector v has lanes v * kLanes on. Behind the row's end there is NaN, which is nobody's equal, or
+// what else is asked for.
 struct Group {
   F32 logit[kVectors];
 };
-WEFT_INLINE Group load_group(const float* row, long long n, long long at) {
+WEFT_INLINE Group load_group(const float* row, long long n, long long at, float behind = __builtin_nanf("")) {
   Group group;
   if (at + kSixteen <= n) {
     for (int v = 0; v < kVectors; ++v) group.logit[v] = vec::load(row + at + v * kLanes);
     return group;
   }
   float last[kSixteen];
-  for (int i = 0; i < kSixteen; ++i) last[i] = at + i < n ? row[at + i] : __builtin_nanf("");
+  for (int i = 0; i < kSixteen; ++i) last[i] = at + i < n ? row[at + i] : behind;
   for (int v = 0; v < kVectors; ++v) group.logit[v] = vec::load(last + v * kLanes);
   return group;
 }
@@ -74,14 +95,19 @@ struct Sum {
   }
 };
 
-void largest_of_blocks(const float* row, long long n, float* largest) {
+bool largest_of_blocks(const float* row, long long n, float* largest) {
+  I32 is_nan = {};
   for (long long begin = 0; begin < n; begin += DrawTable::kBlock) {
     const long long end = begin + DrawTable::kBlock < n ? begin + DrawTable::kBlock : n;
     F32 most = vec::broadcast(-__builtin_inff());
     for (long long i = begin; i < end; i += kSixteen)
-      for (const F32& logit : load_group(row, n, i).logit) most = vec::max(logit, most);
+      for (const F32& logit : load_group(row, n, i, -__builtin_inff()).logit) {
+        most = vec::max(logit, most);
+        is_nan |= logit != logit;
+      }
     *largest++ = vec::max_lanes(most);
   }
+  return any(is_nan);
 }
 
 long long first_equal(const float* row, long long n, float value) {
@@ -96,6 +122,7 @@ long long first_equal(const float* row, long long n, float value) {
   return n;
 }
 
+template <class Of>
 void weigh(const float* row, long long n, float largest, float scale, int* weights, u64* sums) {
   for (long long begin = 0; begin < n; begin += DrawTable::kBlock) {
     const long long end = begin + DrawTable::kBlock < n ? begin + DrawTable::kBlock : n;
@@ -105,8 +132,7 @@ void weigh(const float* row, long long n, float largest, float scale, int* weigh
       int last[kSixteen];
       int* const to = at + kSixteen <= n ? weights + at : last;
       for (int v = 0; v < kVectors; ++v) {
-        const I32 weight =
-            tile::draw_weight<VectorMath>(tile::draw_exponent<VectorMath>(group.logit[v], largest, scale));
+        const I32 weight = Of::weight(Of::measure(group.logit[v], largest, scale));
         sum.add(weight);
         store_ints(to + v * kLanes, weight);
       }
@@ -135,15 +161,17 @@ void sum_blocks(const float* row, const int* weights, long long n, float least_l
 }
 
 // Of those with a weight; kBins and more for others.
+template <class Of>
 WEFT_INLINE I32 bin_of(F32 logit, float largest, float scale) {
-  const F32 exponent = tile::draw_exponent<VectorMath>(logit, largest, scale);
-  const I32 weighs = exponent >= vec::broadcast(tile::kLeastExponent);
-  const F32 bin = weighs ? exponent * -kBinsOfOne : vec::broadcast(static_cast<float>(DrawTable::kBins));
-  return VectorMath::truncated(bin);
+  const F32 measure = Of::measure(logit, largest, scale);
+  const I32 weighs = measure >= vec::broadcast(Of::kLeast);
+  const I32 bin = Of::bin(weighs ? measure : vec::broadcast(Of::kLeast));
+  return weighs ? bin : I32{} + DrawTable::kBins;
 }
 
 // Most groups have no token in the first bins where few tokens have the weight: they are passed over together. In the
 // others it is chance which tokens are, and a branch for each would be mispredicted: the rest goes to the bin behind.
+template <class Of>
 void add_to_bins(const float* row, const int* weights, long long n, float largest, float scale, int num_bins,
                  bool counts, u64* bins) {
   for (long long at = 0; at < n; at += kSixteen) {
@@ -151,7 +179,7 @@ void add_to_bins(const float* row, const int* weights, long long n, float larges
     int bin[kSixteen];
     I32 found = {};
     for (int v = 0; v < kVectors; ++v) {
-      const I32 of = bin_of(group.logit[v], largest, scale);
+      const I32 of = bin_of<Of>(group.logit[v], largest, scale);
       const I32 counts_there = of < num_bins;
       found |= counts_there;
       store_ints(bin + v * kLanes, counts_there ? of : I32{} + num_bins);
@@ -182,16 +210,18 @@ WEFT_INLINE long long select_if(const float* row, long long n, int* ids, const T
   return count;
 }
 
+template <class Of>
 long long select_bin(const float* row, long long n, float largest, float scale, int bin, int* ids) {
-  return select_if(row, n, ids, [&](F32 logit) { return bin_of(logit, largest, scale) == bin; });
+  return select_if(row, n, ids, [&](F32 logit) { return bin_of<Of>(logit, largest, scale) == bin; });
 }
 
 long long select(const float* row, long long n, float least, int* ids) {
   return select_if(row, n, ids, [&](F32 logit) { return I32(logit >= vec::broadcast(least)); });
 }
 
-int bins_down_to(float exponent) {
-  return exponent < tile::kLeastExponent ? DrawTable::kBins : static_cast<int>(exponent * -kBinsOfOne) + 1;
+template <class Of>
+int bins_down_to(float measure) {
+  return measure < Of::kLeast ? DrawTable::kBins : Of::bin(vec::broadcast(measure))[0] + 1;
 }
 
 // Of one number, for what changes few logits.
@@ -224,9 +254,13 @@ double sum_of_exp(const float* row, long long n, float largest) {
   return total;
 }
 
+template <class Of>
+constexpr DrawTable::Weighing kWeighing = {weigh<Of>, add_to_bins<Of>, select_bin<Of>, bins_down_to<Of>};
+
 }  // namespace
 
-extern const DrawTable draw_loops = {largest_of_blocks, first_equal, weigh,        sum_blocks, add_to_bins,
-                                     select_bin,        select,      bins_down_to, change,     sum_of_exp};
+extern const DrawTable draw_loops = {
+    largest_of_blocks, first_equal, sum_blocks, select, change, sum_of_exp, kWeighing<Logits>, kWeighing<Probabilities>,
+};
 
 }  // namespace weft::ops::WEFT_ISA_NAME

@@ -252,5 +252,64 @@ TEST_F(CardDraw, IsWhatSampleRowsGives) {
   EXPECT_EQ(on_card, on_cpu);
 }
 
+// Few tokens down to where filters end and many, ties, no filter, rows in any order, and rows that are no probabilities.
+TEST_F(CardDraw, OfProbabilitiesIsTheOneOfTheCpu) {
+  constexpr int64_t kRows = 7, kVocab = 1500;
+  std::vector<float> probs;
+  for (int64_t row = 0; row < kRows; ++row) {
+    std::vector<float> made = random_row(kVocab, row < 3 ? 3.f : 0.5f);
+    for (float& x : made) x = std::exp(row == 2 ? std::round(x) : x);
+    const float sum = std::accumulate(made.begin(), made.end(), 0.f);
+    for (float& x : made) x /= row == 4 ? 1.f : sum;
+    probs.insert(probs.end(), made.begin(), made.end());
+  }
+  probs[5 * kVocab + 11] = NAN;
+  std::fill(probs.begin() + 6 * kVocab, probs.end(), 0.f);
+  const std::vector<int32_t> rows{3, 0, 0, 2, 6, 5, 4, 7, -1, 1};
+  const auto count = static_cast<int64_t>(rows.size());
+  std::vector<int64_t> bits(rows.size());
+  for (int64_t& x : bits) x = static_cast<int64_t>(static_cast<uint64_t>(random_()) << 32 | random_());
+  const auto draw = [&](Device device, FilterOrder order, const std::vector<int32_t>& top_k,
+                        const std::vector<float>& top_p, const std::vector<float>& min_p, bool are_named) {
+    const auto there = [&](const auto& x) {
+      auto* const data = const_cast<std::remove_cvref_t<decltype(x[0])>*>(x.data());
+      return device == Device::cpu() ? data : place(x);
+    };
+    const auto view = [&](const auto& x, DType dtype) {
+      return x.empty() ? TensorView() : TensorView(there(x), dtype, {static_cast<int64_t>(x.size())}, device);
+    };
+    std::vector<int32_t> ids(are_named ? rows.size() : static_cast<size_t>(kRows), -7);
+    ProbabilityDraws draws{.probs = TensorView(there(probs), DType::fp32, {kRows, kVocab}, device),
+                           .top_k = view(top_k, DType::int32),
+                           .top_p = view(top_p, DType::fp32),
+                           .min_p = view(min_p, DType::fp32),
+                           .filter_order = order,
+                           .rows = are_named ? view(rows, DType::int32) : TensorView(),
+                           .bits = view(bits, DType::int64).slice(0, 0, static_cast<int64_t>(ids.size())),
+                           .ids = view(ids, DType::int32)};
+    sample_probabilities(draws, device == Device::cpu() ? Stream{} : Stream::cuda(nullptr));
+    return device == Device::cpu() ? ids : fetch(draws.ids.as<int32_t>(), ids.size());
+  };
+  const auto expect = [&](FilterOrder order, const std::vector<int32_t>& top_k, const std::vector<float>& top_p,
+                          const std::vector<float>& min_p, bool are_named, const char* what) {
+    EXPECT_EQ(draw(Device::cuda(0), order, top_k, top_p, min_p, are_named),
+              draw(Device::cpu(), order, top_k, top_p, min_p, are_named))
+        << what;
+  };
+  EXPECT_EQ(count, 10);
+  const std::vector<int32_t> few{3, 50, 4, 20, 9, 1, 1}, many{500, 700, 600, 1000, 400, 0, 9999};
+  const std::vector<float> most{0.9f, 0.99f, 0.4f, 0.3f, 0.8f, 1.f, 0.f},
+      least{0.01f, 0.5f, 0.f, 0.2f, 1.f, 0.1f, 0.1f};
+  expect(FilterOrder::top_k_first, {}, {}, {}, false, "no filter");
+  expect(FilterOrder::top_k_first, {}, {}, least, true, "min_p");
+  expect(FilterOrder::top_k_first, few, {}, {}, true, "few");
+  expect(FilterOrder::joint, {}, most, {}, true, "top_p");
+  expect(FilterOrder::top_k_first, few, most, least, true, "few by all filters");
+  expect(FilterOrder::top_k_first, many, most, {}, true, "many");
+  testing::host_ctas_of_multiprocessor = 1;
+  testing::host_multiprocessors = 2;
+  expect(FilterOrder::joint, many, most, least, true, "many, joint, two CTAs a row");
+}
+
 }  // namespace
 }  // namespace weft::ops

@@ -41,6 +41,7 @@ TEST_P(OperatorTextFor, TakesTheResourcesOfTheTable) {
                                 linear_kernel(WeightType::bf16, 1, 4, false),
                                 greedy_kernel(),
                                 draw_kernel(),
+                                draw_probabilities_kernel(),
                                 summarise_kernel(DType::bf16, DType::bf16),
                                 choose_pages_kernel(DType::bf16, DType::bf16, 4),
                                 set_pages_kernel()};

@@ -62,8 +62,8 @@ inline constexpr int kGreedySharedBytes = 2 * 8 * kGreedyWarps;
 
 // A token drawn from a row of logits (tile/abi/draw.h), in order of the launch's rows.
 struct DrawRow {
-  long long row;  // of the logits
-  unsigned long long seed, position;
+  long long row;            // of the logits
+  unsigned long long bits;  // random
   tile::DrawRule rule;
   tile::DrawPenalties penalties;
   int first_change, num_changes;
@@ -80,6 +80,18 @@ struct DrawArgs {
   unsigned* flag;  // gets the bit; null: nobody is told
   unsigned flag_bit;
   int columns;
+};
+// Tokens drawn from rows of probabilities, all of whose arrays are on the card (ProbabilityDraws in weft/ops.h).
+struct ProbabilityDrawArgs {
+  const float* probs;  // [num_rows, columns], rows `stride` apart
+  long long stride, num_rows;
+  const int* top_k;                // [num_rows]; null: off, as the next two
+  const float *top_p, *min_p;      // [num_rows]
+  const int* rows;                 // [draws]; null: draw i is of row i
+  const unsigned long long* bits;  // [draws]
+  int* ids;                        // [draws]
+  int columns;
+  bool joint;
 };
 inline constexpr int kDrawWarps = 16;  // of a CTA; those of a cluster share a row
 inline constexpr int kDrawBins = 1024, kDrawKeyBins = 256;
@@ -113,6 +125,7 @@ struct DrawShared {
   } slices, of_warps;
   unsigned long long warp_sums[kDrawWarps], warp_counts[kDrawWarps];
   unsigned long long greatest[kDrawWarps + 1];
+  DrawRow row;  // of probabilities, whose filters one thread reads
   // What one thread found for all.
   unsigned long long found_sum;
   unsigned found_count;

@@ -1,4 +1,5 @@
-// Draws a token from each row of logits by the rule of tile/abi/draw.h. A row is a cluster's, cut among its CTAs.
+// Draws a token from each row of logits, or of probabilities, by the rule of tile/abi/draw.h. A row is a cluster's, cut
+// among its CTAs.
 //
 //   largest logit -> bins by exponent -> the bin where filters end
 //     few tokens down to its end:  these, ordered by comparing each with each, and one of them drawn
@@ -30,6 +31,28 @@ struct Weighed {
 };
 enum class Wanted : u8 { count, weight };
 
+// How numbers weigh: by a measure that falls nowhere as they rise. Bins are of measures that weigh.
+struct Logits {
+  static constexpr bool kAreProbabilities = false;
+  static_assert(-tile::kLeastExponent * 48.f + 1.f < kDrawBins);
+  WEFT_INLINE static float measure(float x, float largest, float scale) {
+    return tile::draw_exponent<CardMath>(x, largest, scale);
+  }
+  WEFT_INLINE static int weight(float measure) { return tile::draw_weight<CardMath>(measure); }
+  WEFT_INLINE static int bin(float measure) { return static_cast<int>(ptx::product(measure, -48.f)); }
+};
+struct Probabilities {
+  static constexpr bool kAreProbabilities = true;
+  static constexpr int kStep = 18;  // 32 bins of a share that is half as large
+  static_assert(30 * (1 << (23 - kStep)) < kDrawBins);
+  WEFT_INLINE static float measure(float x, float largest, float scale) {
+    return tile::draw_share<CardMath>(x, largest, scale);
+  }
+  WEFT_INLINE static int weight(float measure) { return tile::share_weight<CardMath>(measure); }
+  WEFT_INLINE static int bin(float measure) { return tile::steps_below_one<CardMath, kStep>(measure); }
+};
+
+template <class Of>
 class DrawOfRow {
  public:
   WEFT_INLINE DrawOfRow(const DrawArgs& args, const DrawRow& row, DrawShared& shared, int index)
@@ -45,7 +68,8 @@ class DrawOfRow {
 
   WEFT_INLINE void run() {
     change();
-    const tile::Greatest greatest = find_greatest();
+    tile::Greatest greatest = find_greatest();
+    if (Of::kAreProbabilities && !(greatest.value > 0.f && greatest.value <= kMostFinite)) greatest.index = -1;
     if (greatest.index < 0 || row_.rule.is_greedy()) {
       if (row_rank() == 0 && ptx::thread_index() == 0) {
         args_.ids[index_] = greatest.index;
@@ -54,13 +78,15 @@ class DrawOfRow {
       return;
     }
     largest_ = greatest.value;
-    if (row_.rule.top_k == 0 && !row_.rule.has_share()) return draw_down_to({});
+    if constexpr (Of::kAreProbabilities) scale_ = tile::scale_of_shares(largest_);
+    if (row_.rule.top_k == 0 && !row_.rule.has_share()) return draw_down_to(with_least({}));
     fill_bins();
     filter();
   }
 
  private:
   using Rule = tile::DrawRule;
+  static constexpr float kMostFinite = 3.402823466e38f;
 
   // ------------------------------------------------------------ the row
 
@@ -68,15 +94,25 @@ class DrawOfRow {
     const bool is_allowed = mask_ == nullptr || (mask_[i / 32] >> (i % 32) & 1u) != 0;
     return is_allowed ? logits_[i] : ptx::from_bits(0xff800000u);
   }
-  WEFT_INLINE float exponent_of(float x) const { return tile::draw_exponent<CardMath>(x, largest_, scale_); }
+  WEFT_INLINE float measure_of(float x) const { return Of::measure(x, largest_, scale_); }
   // Of each token that has the key.
-  WEFT_INLINE int weight_of_key(u32 key) const { return tile::draw_weight<CardMath>(exponent_of(logit_of(key))); }
-  // Of a token with a weight.
-  WEFT_INLINE static int bin_of(float exponent) { return static_cast<int>(ptx::product(exponent, -48.f)); }
-  static_assert(-tile::kLeastExponent * 48.f + 1.f < kDrawBins);
+  WEFT_INLINE int weight_of_key(u32 key) const { return Of::weight(measure_of(logit_of(key))); }
 
-  WEFT_INLINE u64 drawn_below(u64 total) const {
-    return tile::scaled_below(tile::random_bits(row_.seed, row_.position), total);
+  WEFT_INLINE u64 drawn_below(u64 total) const { return tile::scaled_below(row_.bits, total); }
+  // The weight that filters ask for of all tokens, which weigh `sum`.
+  WEFT_INLINE u64 share_of_all(u64 sum) const {
+    const u64 whole = Of::kAreProbabilities && row_.rule.joint ? tile::weight_of_one(scale_) : sum;
+    const u64 share = tile::weight_of_share(whole, row_.rule.share);
+    return share < sum ? share : sum;
+  }
+  // Probabilities of at least a share of the largest one, if this is sooner behind the last one.
+  WEFT_INLINE LastToken with_least(LastToken last) const {
+    if constexpr (Of::kAreProbabilities) {
+      const float least = ptx::product(row_.rule.least_share, largest_);
+      const u32 key = least > 0.f ? key_of(least) - 1 : 0;
+      if (key >= last.key) last = {key, 0};
+    }
+    return last;
   }
 
   // take(i, logit) of some of [begin, end), those of this thread. Loads are ahead of what is done with them.
@@ -118,7 +154,8 @@ class DrawOfRow {
   }
   WEFT_INLINE tile::Greatest find_greatest() {
     tile::Greatest own;
-    for_part([&](int i, float x) { own.take(x, i); });
+    // Of probabilities a NaN is no less than inf: neither is drawn from.
+    for_part([&](int i, float x) { own.take(Of::kAreProbabilities && x != x ? ptx::from_bits(0x7f800000u) : x, i); });
     own = tile::lane_greatest(own);
     if (ptx::lane() == 0) shared_.greatest[ptx::warp()] = packed(own);
     ptx::cta_sync();
@@ -157,9 +194,9 @@ class DrawOfRow {
   WEFT_INLINE void fill_bins() {
     clear_own(kDrawBins);
     for_part([&](int, float x) {
-      const float exponent = exponent_of(x);
-      const int weight = tile::draw_weight<CardMath>(exponent);
-      if (weight > 0) add_to_bin(shared_.own, bin_of(exponent), static_cast<u32>(weight));
+      const float measure = measure_of(x);
+      const int weight = Of::weight(measure);
+      if (weight > 0) add_to_bin(shared_.own, Of::bin(measure), static_cast<u32>(weight));
     });
     join<kDrawBins>(shared_.bins);
   }
@@ -208,10 +245,10 @@ class DrawOfRow {
     for (int shift = 24; shift >= 0; shift -= 8) {
       clear_own(kDrawKeyBins);
       for_part([&](int, float x) {
-        const float exponent = exponent_of(x);
-        const int weighs = tile::draw_weight<CardMath>(exponent);
+        const float measure = measure_of(x);
+        const int weighs = Of::weight(measure);
         const u32 key = key_of(x);
-        if (weighs == 0 || bin_of(exponent) != in.bin || (shift < 24 && key >> (shift + 8) != prefix)) return;
+        if (weighs == 0 || Of::bin(measure) != in.bin || (shift < 24 && key >> (shift + 8) != prefix)) return;
         add_to_bin(shared_.own, static_cast<int>(255 - (key >> shift & 255)), static_cast<u32>(weighs));
       });
       join<kDrawKeyBins>(shared_.key_bins);
@@ -225,6 +262,7 @@ class DrawOfRow {
     last.key = prefix;
     const auto of_key = static_cast<u64>(weight_of_key(prefix));
     last.ties = by == Wanted::count ? wanted - count : (wanted - sum + of_key - 1) / of_key;
+    if (row_.rule.keeps_ties) last.ties = shared_.key_bins.count[255 - (prefix & 255)];
     weight = sum + last.ties * of_key;
     return last;
   }
@@ -236,8 +274,8 @@ class DrawOfRow {
     const FoundBin all = find_all();
     const bool is_cut = rule.top_k > 0 && static_cast<u64>(rule.top_k) < all.count;
     const bool is_share_of_all = rule.has_share() && (rule.joint || !is_cut);
-    if (!is_cut && !rule.has_share()) return draw_down_to({});
-    const u64 share = tile::weight_of_share(all.sum, rule.share);
+    if (!is_cut && !rule.has_share()) return draw_down_to(with_least({}));
+    const u64 share = share_of_all(all.sum);
     FoundBin end = all;
     const FoundBin by_count = find<kDrawBins>(shared_.bins, Wanted::count, static_cast<u64>(rule.top_k));
     if (is_cut) end = by_count;
@@ -255,7 +293,7 @@ class DrawOfRow {
       const LastToken of_share = last_of_bin(found, Wanted::weight, wanted, weight);
       if (of_share.key > last.key || (of_share.key == last.key && of_share.ties < last.ties)) last = of_share;
     }
-    draw_down_to(last);
+    draw_down_to(with_least(last));
   }
 
   // ------------------------------------------------------------ few tokens
@@ -266,9 +304,9 @@ class DrawOfRow {
     if (ptx::thread_index() == 0) few.count = 0;
     ptx::cta_sync();
     for_part([&](int i, float x) {
-      const float exponent = exponent_of(x);
-      const int weight = tile::draw_weight<CardMath>(exponent);
-      if (weight == 0 || bin_of(exponent) > last_bin) return;
+      const float measure = measure_of(x);
+      const int weight = Of::weight(measure);
+      if (weight == 0 || Of::bin(measure) > last_bin) return;
       const u32 at = ptx::atomic_add_shared(&few.count, 1);
       few.logit[at] = x;
       few.id[at] = i;
@@ -303,7 +341,7 @@ class DrawOfRow {
     u64 weight = is_there ? static_cast<u64>(few.weight[own]) : 0, before = 0;
     int rank = 0;
     for (int i = 0; is_there && i < count; ++i) {
-      const bool is_before = few.logit[i] > logit || (few.logit[i] == logit && few.id[i] < id);
+      const bool is_before = few.logit[i] > logit || (few.logit[i] == logit && few.id[i] < id && !row_.rule.keeps_ties);
       rank += is_before ? 1 : 0;
       before += is_before ? static_cast<u64>(few.weight[i]) : 0;
     }
@@ -313,6 +351,7 @@ class DrawOfRow {
       if (before >= share) weight = 0;
     }
     if (weight < static_cast<u64>(row_.rule.least_weight)) weight = 0;
+    if (Of::kAreProbabilities && logit < ptx::product(row_.rule.least_share, largest_)) weight = 0;
     const u64 total = cta_total(weight, shared_.warp_counts);
     if (is_there) few.weight[own] = static_cast<int>(weight);
     ptx::cta_sync();
@@ -325,7 +364,7 @@ class DrawOfRow {
   // ------------------------------------------------------------ any number of tokens
 
   WEFT_INLINE Weighed kept(float x, LastToken last) const {
-    const int weight = tile::draw_weight<CardMath>(exponent_of(x));
+    const int weight = Of::weight(measure_of(x));
     if (weight < row_.rule.least_weight) return {0, false};
     const u32 key = key_of(x);
     return {key > last.key ? weight : 0, key == last.key};
@@ -428,7 +467,7 @@ class DrawOfRow {
   const DrawArgs& args_;
   const DrawRow& row_;  // in memory; what each token asks for is held
   const unsigned* const mask_;
-  const float scale_;
+  float scale_;
   DrawShared& shared_;
   const int index_;  // of the launch's rows
   float* const logits_;
@@ -436,13 +475,48 @@ class DrawOfRow {
   float largest_ = 0.f;
 };
 
-}  // namespace weft::ops
-
-WEFT_KERNEL(512, 2) void weft_draw(WEFT_PARAM weft::ops::DrawArgs args) {
-  using namespace weft;
+WEFT_INLINE void draw(const DrawArgs& args) {
   ptx::wait_for_previous_kernel();
   ptx::allow_next_kernel();
-  const int index = ptx::cta_index() / ops::row_ctas();
-  ops::DrawOfRow(args, args.rows[index], *reinterpret_cast<ops::DrawShared*>(ptx::shared_memory()), index).run();
-  ops::row_sync();  // nobody ends while others read its shared memory
+  const int index = ptx::cta_index() / row_ctas();
+  DrawOfRow<Logits>(args, args.rows[index], *reinterpret_cast<DrawShared*>(ptx::shared_memory()), index).run();
+  row_sync();  // nobody ends while others read its shared memory
 }
+
+WEFT_INLINE void draw_probabilities(const ProbabilityDrawArgs& args) {
+  ptx::wait_for_previous_kernel();
+  ptx::allow_next_kernel();
+  auto& shared = *reinterpret_cast<DrawShared*>(ptx::shared_memory());
+  const int index = ptx::cta_index() / row_ctas();
+  const i64 row = args.rows != nullptr ? args.rows[index] : index;
+  if (row < 0 || row >= args.num_rows) {
+    if (row_rank() == 0 && ptx::thread_index() == 0) args.ids[index] = -1;
+    return;
+  }
+  if (ptx::thread_index() == 0) {
+    const int top_k = args.top_k != nullptr ? args.top_k[row] : 0;
+    const float top_p = args.top_p != nullptr ? args.top_p[row] : 1.f;
+    const float min_p = args.min_p != nullptr ? args.min_p[row] : 0.f;
+    shared.row = {};
+    shared.row.row = row;
+    shared.row.bits = args.bits[index];
+    shared.row.rule = tile::rule_of_probabilities(top_k, top_p, min_p, args.joint, args.columns);
+  }
+  ptx::cta_sync();
+  DrawArgs of_row{};
+  of_row.logits = const_cast<float*>(args.probs);  // which nothing changes
+  of_row.stride = args.stride;
+  of_row.ids = args.ids;
+  of_row.columns = args.columns;
+  DrawOfRow<Probabilities>(of_row, shared.row, shared, index).run();
+  row_sync();
+}
+
+}  // namespace weft::ops
+
+#define WEFT_DRAW(symbol) \
+  WEFT_KERNEL(512, 2) void symbol(WEFT_PARAM weft::ops::DrawArgs args) { weft::ops::draw(args); }
+#define WEFT_DRAW_PROBABILITIES(symbol)                                             \
+  WEFT_KERNEL(512, 2) void symbol(WEFT_PARAM weft::ops::ProbabilityDrawArgs args) { \
+    weft::ops::draw_probabilities(args);                                            \
+  }
