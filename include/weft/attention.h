@@ -149,6 +149,8 @@ Variant custom_mask_packed();  // the same with Mask::custom_packed
 //             multiples of 16 bytes
 //   tma       boxes of tokens, by a warp that does nothing else, ahead over all work of its multiprocessor: fp16 and
 //             bf16 beside queries of that type on sm_90a, head dims that 16 divides, pages that 8 tokens divide
+// Where none is named a card takes the fastest one: in prefill on sm_90a rows of 16-byte pieces, by a warpgroup that
+// does nothing else.
 enum class Loader : uint8_t { elements, cp_async, tma };
 std::string_view to_string(Loader loader);
 

@@ -112,9 +112,9 @@ Choice form_of(const AttentionKernel::Impl& kernel, const CudaCode& code, const 
     if (form.loader != Loader::tma) return {form};
     Choice choice = {form, cuda::box_layouts(kernel.spec, args, plan, code.tile())};
     const std::string why = cuda::why_no_boxes(choice.boxes);
-    check(why.empty() || named != Loader::tma, ErrorCode::unsupported,
-          "loader = tma: {}; supported by loader = cp_async, or leave loader out", why);
-    if (why.empty() && (named == Loader::tma || cuda::are_worthwhile(choice.boxes))) return choice;
+    check(why.empty(), ErrorCode::unsupported, "loader = tma: {}; supported by loader = cp_async, or leave loader out",
+          why);
+    return choice;
   }
   return {code.forms().back()};
 }

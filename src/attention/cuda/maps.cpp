@@ -12,9 +12,6 @@ namespace {
 
 // Rows of a panel repeat their pattern after eight: a box of fewer begins nowhere.
 constexpr int kLeastRows = 8;
-// Causal, 4 x 4,096 tokens of 128 dims on an H200: boxes of 16 rows take 1.14 times what wgmma's loads take, rows by
-// lanes 0.89 times, boxes of 64 rows 0.91 times.
-constexpr int kWorthwhileRows = 32;
 
 abi::TensorLayout layout_of(const TokensView& view, const RunArgs& args, int num_heads, int dim,
                             const ProducerTile& tile) {
@@ -54,10 +51,6 @@ std::string why_no_boxes(const BoxLayouts& layouts) {
     if (const std::string why = weft::cuda::why_no_map(*layout); !why.empty()) return fmt::format("{}: {}", name, why);
   }
   return {};
-}
-
-bool are_worthwhile(const BoxLayouts& layouts) {
-  return layouts.k.box[1] >= kWorthwhileRows && layouts.v.box[1] >= kWorthwhileRows;
 }
 
 }  // namespace weft::attention::cuda

@@ -1,4 +1,4 @@
-// Tensor maps of keys and values, which come in boxes (kernels/producer/loaders.h).
+// Tensor maps of keys and values, which come in boxes where a spec names them (kernels/producer/loaders.h).
 #pragma once
 
 #include "attention/cuda/architecture.h"
@@ -23,7 +23,5 @@ BoxLayouts box_layouts(const AttentionSpec& spec, const RunArgs& args, const Pla
                        const ProducerTile& tile);
 // Why no boxes bring the call's keys and values; empty: they do. Says whose and what is required.
 std::string why_no_boxes(const BoxLayouts& layouts);
-// Whether boxes are so large that they are quicker than rows by lanes.
-bool are_worthwhile(const BoxLayouts& layouts);
 
 }  // namespace weft::attention::cuda

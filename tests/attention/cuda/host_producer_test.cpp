@@ -38,7 +38,7 @@ Case producer_case(int dim_qk = 32, int dim_vo = 32) {
   return c;
 }
 
-// Boxes of pages, of contiguous rows and of heads that follow each other; rows one by one where pages have too few.
+// Boxes of pages, of contiguous rows and of heads that follow each other.
 TEST(HostMachineProducer, TakesEveryFormAndMask) {
   Case c = producer_case();
   for (const int page_size : {128, 8}) {
@@ -72,6 +72,18 @@ TEST(HostMachineProducer, TakesEveryFormAndMask) {
   c.mask = Mask::none;
   c.sinks = 4;
   EXPECT_EQ(wrong_by_producer(c), "") << "sinks";
+}
+
+// Without a named loader they come row by row, in contiguous forms as in pages: one kernel for both of these.
+TEST(HostMachineProducer, TakesRowsOfContiguousForms) {
+  Case c = producer_case();
+  c.form = KvForm::ragged;
+  c.lengths = {{26, 450}, {1, 70}, {1, 0}};
+  EXPECT_EQ(wrong_by_producer(c, 3, {}), "") << "ragged";
+  c.form = KvForm::padded;
+  c.layout = Layout::hnd;
+  c.strided = true;
+  EXPECT_EQ(wrong_by_producer(c, 3, {}), "") << "padded";
 }
 
 // Items of one unit on several workers: their states are partial, and the last one merges them. Items of few rows, of

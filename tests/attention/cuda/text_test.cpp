@@ -70,6 +70,10 @@ AttentionSpec soft_capped(AttentionSpec spec) {
   spec.variant = variants::logits_soft_cap();
   return spec;
 }
+AttentionSpec in_boxes(AttentionSpec spec) {
+  spec.loader = Loader::tma;
+  return spec;
+}
 AttentionSpec latent(int dim_vo, Mask mask = Mask::none) {
   AttentionSpec spec = halves(DType::bf16, dim_vo, mask);
   spec.head_dim_qk = dim_vo + 64;
@@ -107,9 +111,10 @@ const Row kRows[] = {
     {"bf16 hd256 warpgroup tiles", halves(DType::bf16, 256), {"sm_90a"}, "warpgroup_tiles"},
     {"fp16 hd128 soft cap warpgroup tiles", soft_capped(halves(DType::fp16, 128)), {"sm_90a"}, "warpgroup_tiles"},
     {"bf16 hd64 producer rows", halves(DType::bf16, 64), {"sm_90a"}, "producer_rows"},
-    {"bf16 hd128 producer boxes", halves(DType::bf16, 128, Mask::causal), {"sm_90a"}, "producer_boxes"},
+    {"bf16 hd128 producer boxes", in_boxes(halves(DType::bf16, 128, Mask::causal)), {"sm_90a"}, "producer_boxes"},
+    {"bf16 hd128 producer rows", halves(DType::bf16, 128, Mask::causal), {"sm_90a"}, "producer_rows"},
     {"fp16 hd128 mask producer rows", halves(DType::fp16, 128, Mask::custom_packed), {"sm_90a"}, "producer_rows"},
-    {"bf16 hd256 producer boxes", soft_capped(halves(DType::bf16, 256)), {"sm_90a"}, "producer_boxes"},
+    {"bf16 hd256 producer boxes", in_boxes(soft_capped(halves(DType::bf16, 256))), {"sm_90a"}, "producer_boxes"},
 };
 
 class CudaKernelTextFor : public CudaKernelText, public ::testing::WithParamInterface<std::string_view> {};
@@ -195,6 +200,19 @@ TEST(CudaTraits, HaveTheWorkersThatAMultiprocessorHoldsAtOnce) {
                 10 * (has_producer && c + 1 == of_kernel.classes.size() ? 1 : w.of_all));
       EXPECT_EQ(of_kernel.default_workers(kind, PlanMode::fixed_split), 10 * w.of_all);  // which wgmma runs
     }
+  }
+}
+
+// Boxes of keys and values are for who names them; else rows come one by one in every form.
+TEST(CudaForms, OfAProducerTakeBoxesWhereTheseAreNamed) {
+  const Architecture& sm_90a = find_architecture("sm_90a");
+  for (const KvForm form : {KvForm::paged, KvForm::ragged, KvForm::padded}) {
+    AttentionSpec spec = halves(DType::bf16, 128);
+    spec.kv_form = form;
+    const std::vector<Form> forms = forms_of(spec, sm_90a), named = forms_of(in_boxes(spec), sm_90a);
+    EXPECT_TRUE(std::none_of(forms.begin(), forms.end(), [](const Form& f) { return f.loader == Loader::tma; }));
+    EXPECT_TRUE(std::any_of(forms.begin(), forms.end(), [](const Form& f) { return f.name == "producer_rows"; }));
+    EXPECT_EQ(named.front().name, "producer_boxes");
   }
 }
 
