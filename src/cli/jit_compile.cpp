@@ -23,9 +23,9 @@ namespace {
 constexpr int kRope = 64;  // elements of a latent key that are no value
 
 struct Options {
-  std::string architecture = "sm_90a", variant = "plain", dtype = "bf16", kv_dtype, mask = "none";
+  std::string architecture = "sm_90a", variant = "plain", dtype = "bf16", kv_dtype, mask = "none", loader;
   int head_dim = 128;
-  bool window = false, latent = false;
+  bool window = false, latent = false, blocks = false;
 };
 
 const std::vector<std::pair<std::string, Variant>>& known_variants() {
@@ -44,12 +44,15 @@ AttentionSpec spec_of(const Options& options) {
                      .o_dtype = dtype,
                      .head_dim_qk = options.head_dim,
                      .head_dim_vo = options.head_dim - (options.latent ? kRope : 0),
-                     .kv_form = options.latent ? KvForm::latent : KvForm::paged,
+                     .kv_form = options.latent   ? KvForm::latent
+                                : options.blocks ? KvForm::block_sparse
+                                                 : KvForm::paged,
                      .mask = *enum_from_string<Mask>(options.mask),
                      .sliding_window = options.window};
   if (spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4) spec.kv_scales = KvScales::head;
   for (const auto& [name, variant] : known_variants())
     if (name == options.variant) spec.variant = variant;
+  if (!options.loader.empty()) spec.loader = enum_from_string<Loader>(options.loader);
   validate(spec);
   return spec;
 }
@@ -105,8 +108,12 @@ void add_jit_compile(Verb& jit, Context& context) {
   verb.option("--mask", options->mask, "none, causal, custom or custom_packed")
       .one_of({"none", "causal", "custom", "custom_packed"});
   verb.flag("--window", options->window, "A row sees a window of keys");
-  verb.flag("--latent", options->latent,
-            "One row a token is key and, but for its last 64 elements, value of all heads (MLA: --head-dim 576)");
+  const Option latent =
+      verb.flag("--latent", options->latent,
+                "One row a token is key and, but for its last 64 elements, value of all heads (MLA: --head-dim 576)");
+  verb.flag("--blocks", options->blocks, "Keys are lists of blocks").excludes(latent);
+  verb.option("--loader", options->loader, "How keys and values come: elements, cp_async or tma; default: the fastest")
+      .one_of({"elements", "cp_async", "tma"});
   verb.example("weft jit compile --arch sm_90a --mask causal && weft jit export /srv/weft-kernels");
   verb.runs([options, &context] { compile(*options, context); });
 }

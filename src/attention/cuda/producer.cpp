@@ -23,7 +23,8 @@ constexpr int kGroups = 2, kLoaders = 128, kMultipliers = 128 * kGroups, kStages
 constexpr int kRegisters = 216;
 int registers(const AttentionSpec& spec, int keys) {
   const bool has_mask = spec.mask >= Mask::custom || names_hook(spec.variant, {"logits_mask"});
-  return keys / 2 + keys / 4 + spec.head_dim_vo / 2 + 32 + (has_mask ? 72 : 0);
+  const int of_lists = spec.kv_form != KvForm::block_sparse ? 0 : spec.variant.use_softmax ? 16 : 36;
+  return keys / 2 + keys / 4 + spec.head_dim_vo / 2 + 32 + (has_mask ? 72 : 0) + of_lists;
 }
 
 int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathers) {
@@ -35,7 +36,7 @@ int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathe
                                 .stages = kStages,
                                 .kv_bits = 16,
                                 .scales = 1,
-                                .is_block_sparse = false,
+                                .is_block_sparse = spec.kv_form == KvForm::block_sparse,
                                 .by_warpgroup = true},
                                tile.query_stages, gathers);
 }
@@ -84,7 +85,6 @@ class ProducerFamily : public Family {
     Ability ability = wgmma_family().ability(unnamed, architecture);
     if (spec.loader == Loader::elements || !ability.type)
       return spec.loader == Loader::elements ? Ability{{}, "loader = elements"} : ability;
-    if (spec.kv_form == KvForm::block_sparse) return {{}, "keys are lists of blocks"};
     if (spec.head_dim_qk % 16 != 0 || spec.head_dim_vo % 16 != 0) return {{}, "head dims are no multiples of 16"};
     if (spec.head_dim_vo > spec.head_dim_qk) return {{}, "values have more dims than keys"};
     for (const char* hook : {"query_transform", "key_transform", "output_transform"})
@@ -92,7 +92,11 @@ class ProducerFamily : public Family {
     if (const size_t slots = Params(spec).num_slots(); spec.loader == Loader::tma && slots > kMaxBoxSlots)
       return {{}, fmt::format("parameters take {} words, and {} have room beside tensor maps", slots, kMaxBoxSlots)};
     if (!find_tile(spec, architecture))
-      return {{}, fmt::format("128 rows and two stages of keys do not fit shared memory of {}", architecture.name)};
+      return {
+          {},
+          fmt::format("128 rows, scores of 64 keys and two stages of keys and values do not fit registers and shared "
+                      "memory of {}",
+                      architecture.name)};
     return ability;
   }
 

@@ -2,15 +2,20 @@
 // that the family computes, and kernels that are broken in one place.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "attention/kernel.h"
 #include "host_families.h"
 #include "tests/simt/machine/machine.h"
+#include "weft/block_sparse.h"
 
 namespace weft {
 namespace {
@@ -105,29 +110,111 @@ TEST(HostMachineProducer, TakesFunctors) {
   EXPECT_EQ(wrong_by_producer(c), "") << "no softmax";
 }
 
+// A request of one list of blocks, which are the pages of a case: in any order, with their positions, or as they follow
+// each other.
+struct Listed {
+  explicit Listed(const Case& c, int workers = 2, bool in_order = false)
+      : problem(c), spec(problem.spec()), input(problem.input(workers)) {
+    const auto [rows, len] = c.lengths[0];
+    const int num = input.pages.num_pages > 0 ? (len + c.page_size - 1) / c.page_size : 0;
+    std::vector<int32_t> order(static_cast<size_t>(num));
+    std::iota(order.begin(), order.end(), 0);
+    std::mt19937 random(7);
+    if (!in_order) std::shuffle(order.begin(), order.end() - 1, random);  // the last one may have fewer tokens
+    for (const int32_t page : order) {
+      positions.push_back(page * c.page_size);
+      ids.push_back(input.pages.kv_page_indices[static_cast<size_t>(page)]);
+    }
+    indptr = {0, num};
+    last = {len - (num - 1) * c.page_size};
+    blocks = {.block_rows = rows, .block_cols = c.page_size, .num_blocks = input.pages.num_pages};
+    blocks.block_indptr = indptr;
+    blocks.block_indices = ids;
+    blocks.last_block_len = last;
+    if (!in_order) blocks.kv_positions = positions;
+    input.pages = {};
+    input.blocks = &blocks;
+    spec.kv_form = KvForm::block_sparse;
+  }
+  Listed(const Listed&) = delete;
+  // In order: bits of the last two blocks hide what a causal mask hides.
+  void hide_by_bits() {
+    const int rows = blocks.block_rows, columns = blocks.block_cols, of_row = (columns + 7) / 8;
+    const int num = static_cast<int>(ids.size()), len = (num - 1) * columns + last[0];
+    bits_index.assign(ids.size(), -1);
+    bits.assign(static_cast<size_t>(2 * rows * of_row), 0);
+    for (int b = 0; b < 2; ++b) {
+      bits_index[ids.size() - 2 + static_cast<size_t>(b)] = b;
+      for (int row = 0; row < rows; ++row)
+        for (int slot = 0; slot < columns; ++slot)
+          if ((num - 2 + b) * columns + slot <= len - rows + row)
+            bits[static_cast<size_t>((b * rows + row) * of_row + slot / 8)] |= static_cast<uint8_t>(1 << slot % 8);
+    }
+    blocks.bits_index = bits_index;
+    blocks.bits = bits;
+    spec.mask = Mask::none;
+  }
+  std::string wrong() { return wrong_by_producer(problem, spec, input); }
+
+  Problem problem;
+  AttentionSpec spec;
+  PlanInput input;
+
+ private:
+  std::vector<int32_t> indptr, ids, last, positions, bits_index;
+  std::vector<uint8_t> bits;
+  BlockSparse blocks;
+};
+Case listed_case(int page_size = 16) {
+  Case c = producer_case();
+  c.lengths = {{26, 690}};  // six tiles of keys
+  c.page_size = page_size;
+  return c;
+}
+
+TEST(HostMachineProducer, TakesListsOfBlocks) {
+  Case c = listed_case();
+  EXPECT_EQ(Listed(c).wrong(), "") << "causal";
+  c.window = 100;
+  EXPECT_EQ(Listed(c, 5).wrong(), "") << "a window, cut and merged";
+  c = listed_case(24);  // blocks that lie in two tiles
+  Listed with_bits(c, 2, true);
+  with_bits.hide_by_bits();
+  EXPECT_EQ(with_bits.wrong(), "") << "bits";
+  c = listed_case(128);
+  Listed in_boxes(c);
+  in_boxes.spec.loader = Loader::tma;
+  EXPECT_EQ(in_boxes.wrong(), "") << "boxes";
+}
+
 // It reaches the rows that see it, the last two of 26 queries, and no bit of the others.
+void expect_infinity_to_reach(Problem& problem, const AttentionSpec& spec, const PlanInput& input, int token) {
+  const AttentionKernel kernel = build_on(host_machine(), spec);
+  const Plan plan = kernel.plan(input);
+  run_on(host_machine(), kernel, plan, problem.tensors());
+  const std::string clean = problem.outputs();
+  problem.put_value(0, token, std::numeric_limits<double>::infinity());
+  run_on(host_machine(), kernel, plan, problem.tensors());
+  const std::string spoilt = problem.outputs();
+  const TensorView o = problem.tensors().o;
+  for (int64_t i = 0; i < o.size(); ++i) {
+    const bool sees = i / (5 * 32) >= 24 && i % 32 == 0;
+    if (sees)
+      ASSERT_TRUE(std::isinf(testing::get(o.data(), DType::bf16, i))) << i;
+    else
+      ASSERT_EQ(clean.substr(static_cast<size_t>(2 * i), 2), spoilt.substr(static_cast<size_t>(2 * i), 2)) << i;
+  }
+}
 TEST(HostMachineProducer, KeepsAValueThatIsNoNumberToTheRowsThatSeeIt) {
   for (const int page_size : {16, 1}) {
     Case c = producer_case();
     c.lengths = {{26, 135}};
     c.page_size = page_size;
     Problem problem(c);
-    const AttentionKernel kernel = build_on(host_machine(), problem.spec());
-    const Plan plan = kernel.plan(problem.input(2));
-    run_on(host_machine(), kernel, plan, problem.tensors());
-    const std::string clean = problem.outputs();
-    problem.put_value(0, 133, std::numeric_limits<double>::infinity());
-    run_on(host_machine(), kernel, plan, problem.tensors());
-    const std::string spoilt = problem.outputs();
-    const TensorView o = problem.tensors().o;
-    for (int64_t i = 0; i < o.size(); ++i) {
-      const bool sees = i / (5 * 32) >= 24 && i % 32 == 0;
-      if (sees)
-        ASSERT_TRUE(std::isinf(testing::get(o.data(), DType::bf16, i))) << i;
-      else
-        ASSERT_EQ(clean.substr(static_cast<size_t>(2 * i), 2), spoilt.substr(static_cast<size_t>(2 * i), 2)) << i;
-    }
+    expect_infinity_to_reach(problem, problem.spec(), problem.input(2), 133);
   }
+  Listed listed(listed_case());
+  expect_infinity_to_reach(listed.problem, listed.spec, listed.input, 688);
 }
 
 // What no map describes is refused where boxes are named, and else comes in another way.
@@ -156,10 +243,11 @@ struct BrokenKernel {
   const char* name;
   simt::Breakage what;  // in attention/cuda/kernels
   const char* says;     // of the fault; empty: the output is wrong
+  bool lists = false;   // of blocks, instead of pages
 };
 const BrokenKernel kBrokenKernels[] = {
     {"QueriesToldInFlight", {"producer/load.h", "ptx::cp_async_wait<0>();\n    tell();", "tell();"}, "flight"},
-    {"ValuesNotLookedAt", {"producer/load.h", "return job.walk.end - at < Shape::kKeys ||", "return false &&"}, ""},
+    {"ValuesNotLookedAt", {"producer/load.h", "looks = !rows.is_seen_by_all(tile)", "looks = false"}, ""},
     {"ValuesLookedAtWithoutAFence", {"producer/load.h", "ptx::fence_async_shared();", ""}, "no fence_async_shared()"},
     {"BoxesOfTheFirstPage", {"producer/loaders.h", "place(begin_ + row(i),", "place(begin_,"}, ""},
     {"QueriesNeverLeft", {"producer/multiply.h", "queries(job).leave();", ""}, "no thread can go on"},
@@ -175,7 +263,9 @@ const BrokenKernel kBrokenKernels[] = {
      {"producer/load.h", "item.kv_begin / kProducerGranule * kProducerGranule", "item.kv_begin"},
      ""},
     {"RegistersBeyondThoseGivenUp", {"producer/shape.h", "kGroups == 2 ? 72", "kGroups == 2 ? 80"}, "registers"},
-    {"NextJobLookedAt", {"producer/load.h", "look(s.jobs[slot]", "look(s.jobs[slot ^ 1]"}, "no barrier"},
+    {"NextJobLookedAt",
+     {"producer/load.h", "look(rows, s.jobs[slot]", "look(Rows<Shape>(call_, p_, s.jobs[slot ^ 1]), s.jobs[slot ^ 1]"},
+     "no barrier"},
     {"ScoresAsProbabilities", {"producer/multiply.h", "exponentiate(rows);\n      tile", "tile"}, ""},
     {"KeysOfTheStepBefore",
      {"producer/multiply.h", "make_logits(rows, rows.tile(step)", "make_logits(rows, rows.tile(step - 1)"},
@@ -183,24 +273,36 @@ const BrokenKernel kBrokenKernels[] = {
     {"QueriesOfAnotherGroup",
      {"producer/multiply.h", "queries(job).stage(), group())", "queries(job).stage(), 0)"},
      "a product read it"},
+    {"PositionsOfThreeTiles", {"producer/shape.h", "step % kListedTilesOfProducer", "step % 3"}, "no barrier", true},
+    {"HiddenKeysOfASeenTile",
+     {"producer/loaders.h", "visible.is_seen_by_all(found.pos, found.pos + 1)", "n > 0"},
+     "",
+     true},
+    {"FlagsReadBeforeABarrier",
+     {"producer/load.h", "if constexpr (S::kBlockSparse && !Shape::kGathers) sync();", ""},
+     "no barrier",
+     true},
 };
 class BrokenProducers : public ::testing::TestWithParam<const BrokenKernel*> {};
 
 TEST_P(BrokenProducers, AreFound) {
   const BrokenKernel& broken = *GetParam();
-  Case c = producer_case();
-  c.window = 200;
+  Case c = broken.lists ? listed_case() : producer_case();
+  if (!broken.lists) c.window = 200;
   c.query_scale = 8;
   c.variant = {.name = broken.name, .text = std::string("struct ") + broken.name + " {};\n"};  // kernels are remembered
-  Problem problem(c);
+  Problem of_pages(c);
+  std::optional<Listed> listed;
+  if (broken.lists) listed.emplace(c, 1);
+  Problem& problem = broken.lists ? listed->problem : of_pages;
   problem.reference();
-  AttentionSpec spec = problem.spec();
+  AttentionSpec spec = broken.lists ? listed->spec : problem.spec();
   spec.loader = Loader::tma;
   simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
   std::string found;
   try {
     const AttentionKernel kernel = build_on(host_machine(), spec);
-    const Plan plan = kernel.plan(problem.input(1));
+    const Plan plan = kernel.plan(broken.lists ? listed->input : problem.input(1));
     problem.poison_outputs();
     run_on(host_machine(), kernel, plan, problem.tensors());
     if (problem.compare(DType::bf16).empty()) found = "nothing is wrong";

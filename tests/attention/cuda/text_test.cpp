@@ -74,6 +74,10 @@ AttentionSpec in_boxes(AttentionSpec spec) {
   spec.loader = Loader::tma;
   return spec;
 }
+AttentionSpec of_blocks(AttentionSpec spec) {
+  spec.kv_form = KvForm::block_sparse;
+  return spec;
+}
 AttentionSpec latent(int dim_vo, Mask mask = Mask::none) {
   AttentionSpec spec = halves(DType::bf16, dim_vo, mask);
   spec.head_dim_qk = dim_vo + 64;
@@ -113,6 +117,7 @@ const Row kRows[] = {
     {"bf16 hd64 producer rows", halves(DType::bf16, 64), {"sm_90a"}, "producer_rows"},
     {"bf16 hd128 producer boxes", in_boxes(halves(DType::bf16, 128, Mask::causal)), {"sm_90a"}, "producer_boxes"},
     {"bf16 hd128 producer rows", halves(DType::bf16, 128, Mask::causal), {"sm_90a"}, "producer_rows"},
+    {"bf16 hd128 blocks producer rows", of_blocks(halves(DType::bf16, 128, Mask::causal)), {"sm_90a"}, "producer_rows"},
     {"fp16 hd128 mask producer rows", halves(DType::fp16, 128, Mask::custom_packed), {"sm_90a"}, "producer_rows"},
     {"bf16 hd256 producer boxes", in_boxes(soft_capped(halves(DType::bf16, 256))), {"sm_90a"}, "producer_boxes"},
 };

@@ -72,6 +72,19 @@ struct alignas(16) Source<true> {
   int pos;
 };
 
+// A key of a list of blocks, for those who make logits: its position, and where the bits begin that say which rows see
+// it, -1 where every row does.
+struct alignas(16) ListedKey {
+  long long bits;
+  int pos;
+};
+// A tile of them: bits of each 32 keys that some row does not see, or that lie where no row sees any.
+template <int kKeys>
+struct ListedTile {
+  unsigned not_by_all[4], by_none[4];
+  ListedKey keys[kKeys];
+};
+
 // What a key's score and a value's probability are multiplied by.
 struct Scales {
   float of_key, of_value;
@@ -193,16 +206,19 @@ constexpr int latent_shared_bytes(int dim_qk) {
 inline constexpr int kProducerGranule = 64;
 // Tiles whose rows are known: keys come a tile ahead of values, and the tile behind them is looked up meanwhile.
 inline constexpr int kSourcesOfProducer = 3;
+// Of lists of blocks, tiles whose positions are known: one more, whose logits are made meanwhile.
+inline constexpr int kListedTilesOfProducer = 4;
 
 // producer::Shape::Shared.
 constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool gathers) {
   const int qk = (of.dim_qk + 15) / 16 * 16, vo = (of.dim_vo + 15) / 16 * 16;
   MemberBytes job, bytes;
-  job.add<ItemRecord>().add<int>(6).add<FusedRow>(of.rows).add<VisibleRange>().add<WalkOfTiles>().add<TokensOfItem>();
+  job.add<ItemRecord>().add<int>(7).add<FusedRow>(of.rows).add<VisibleRange>().add<WalkOfTiles>().add<TokensOfItem>();
   return add_scratch(bytes, of.threads, of.most_dim())
       .add<unsigned char>(2 * job.total(), 16)
       .add<unsigned long long>(2 * (2 + query_stages + 2 * of.stages) + 1)
       .add<Source<false>>(gathers ? kSourcesOfProducer * of.keys : 1)
+      .add<ListedKey>(of.is_block_sparse ? kListedTilesOfProducer * (2 + of.keys) : 3)
       .add<unsigned char>(2 * (query_stages * of.rows * qk + of.stages * of.keys * (qk + vo)), 1024)
       .total();
 }

@@ -42,7 +42,9 @@ class Logits {
     }
     if (!all) {
       if (rows_.call.mask_error != nullptr) find_left_out();
-      if constexpr (kBlockSparse)
+      if constexpr (kBlockSparse && Shape::S::kLoaders > 0)
+        hide_many_of_blocks(first, s, fragment);
+      else if constexpr (kBlockSparse)
         hide_blocks(first, s, fragment);
       else
         hide(first, s, fragment);
@@ -104,6 +106,22 @@ class Logits {
         s[m][f][2 * half + e] = F::hidden();
   }
 
+  // The same beside so many scores that there are no registers for what is known of all keys: a bit of each score says
+  // first whether its row sees its key.
+  WEFT_INLINE void hide_many_of_blocks(int first, Scores& s, int fragment) const {
+    static_assert(kFragments == 1 && 2 * kColumns <= 32);
+    WEFT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int row = thread_.row(fragment, half), column = first + thread_.column();
+      u32 seen = 0;
+      WEFT_NO_UNROLL
+      for (int i = 0; i < 2 * kColumns; ++i) seen |= sees(row, column + i / 2 * 8 + i % 2) ? 1u << i : 0u;
+      WEFT_UNROLL
+      for (int i = 0; i < 2 * kColumns; ++i)
+        if ((seen >> i & 1) == 0) s[0][i / 2][2 * half + i % 2] = F::hidden();
+    }
+  }
+
   WEFT_INLINE bool sees(int r, int key) const {
     const FusedRow& row = rows_.row(r);
     if (key >= keys_ || !row.visible.holds(position_of_key(sources_, begin_, key))) return false;
@@ -121,7 +139,7 @@ class Logits {
   const TileRows& rows_;
   const Thread<Shape>& thread_;
   const int tile_;
-  const Source<kBlockSparse>* const sources_;
+  const decltype(static_cast<const TileRows*>(nullptr)->sources(0)) sources_;
   const int at_, begin_, keys_;  // the tile's first token, its position, and how many
 };
 

@@ -9,10 +9,12 @@
 namespace weft::attention::cuda::mma {
 
 // The position of a key of a tile that begins at position `begin`.
-template <bool kBlockSparse>
-WEFT_INLINE int position_of_key(const Source<kBlockSparse>* sources, int begin, int key) {
-  if constexpr (kBlockSparse) return sources[key].pos;
-  return begin + key;
+template <class Key>
+WEFT_INLINE int position_of_key(const Key* keys, int begin, int key) {
+  if constexpr (requires { keys->pos; })
+    return keys[key].pos;
+  else
+    return begin + key;
 }
 
 // n fused rows of one KV head of an item, from its fused row `first` on; where they lie is said by who derives from it.

@@ -50,6 +50,8 @@ class Load {
 
   // A job is found while the keys of the one before it are multiplied.
   WEFT_INLINE void run() {
+    if constexpr (S::kBlockSparse)
+      if (call_.lists_are_new) ptx::wait_for_previous_kernel();  // items are as the host made them
     bool more = find_first();
     if (more) ptx::wait_for_previous_kernel();  // which makes queries, keys and values, and no plan
     while (more) more = load(found_);
@@ -149,7 +151,8 @@ class Load {
     if (thread_ < kWords)
       reinterpret_cast<Bytes16*>(&job.item)[thread_] = reinterpret_cast<const Bytes16*>(&item)[thread_];
     if (thread_ == 0) {
-      job.kv_head = kv_head, job.first = first, job.n = n, job.number = jobs_.number();
+      job.kv_head = kv_head, job.first = first, job.n = n;
+      job.number = jobs_.number(), job.first_step = num_steps_;
       job.ends_item = ends_item;
       job.not_finite = 0;
       job.tokens = Tokens<S>(call_, item);
@@ -166,6 +169,7 @@ class Load {
                                          job.visible, job.walk);
     sync();
     if (thread_ == 0) ptx::mbarrier_arrive(&Shape::shared().of_jobs.full[jobs_.stage()]);
+    num_steps_ += static_cast<u32>(job.walk.num_tiles);
   }
 
   WEFT_INLINE void fetch_queries(const Job& job) {
@@ -191,7 +195,8 @@ class Load {
   // Of the job in a slot.
   WEFT_INLINE void fetch_values(const Rows<Shape>& rows, int slot, int step) {
     const int tile = rows.tile(step);
-    const bool looks = is_seen_in_part(rows.job, tile);
+    if constexpr (S::kBlockSparse && !Shape::kGathers) sync();  // what the first warp wrote down of it is there
+    const bool looks = !rows.is_seen_by_all(tile);
     loader_.fetch_values(rows, step, values_, looks, thread_);
     if constexpr (Shape::kGathers) {
       copied(Copied::values);
@@ -201,7 +206,7 @@ class Load {
       auto& s = Shape::shared();
       ptx::mbarrier_wait(&s.landed, landed_parity_);
       landed_parity_ ^= 1;
-      look(s.jobs[slot], tile, Shape::values_of(values_.stage()));
+      look(rows, s.jobs[slot], tile, Shape::values_of(values_.stage()));
       ptx::fence_async_shared();
       sync();
       if (thread_ == 0) ptx::mbarrier_arrive(&s.of_values.full[values_.stage()]);
@@ -228,20 +233,17 @@ class Load {
     if (untold_ == Copied::keys) keys_.previous().filled();
     if (untold_ != Copied::values) return;
     const auto there = values_.previous();
-    if (look_at_ >= 0)
-      look(Shape::shared().jobs[look_at_ % Shape::kJobs], look_at_ / Shape::kJobs, Shape::values_of(there.stage()));
+    if (look_at_ >= 0) {
+      Job& job = Shape::shared().jobs[look_at_ % Shape::kJobs];
+      look(Rows<Shape>(call_, p_, job), job, look_at_ / Shape::kJobs, Shape::values_of(there.stage()));
+    }
     there.filled();
   }
 
-  WEFT_INLINE static bool is_seen_in_part(const Job& job, int tile) {
-    const int at = job.walk.at(tile), begin = job.item.first_pos + at;
-    return job.walk.end - at < Shape::kKeys || !job.visible.is_seen_by_all(begin, begin + Shape::kKeys);
-  }
   // At what this thread copied where it gathers.
-  WEFT_INLINE void look(Job& job, int tile, const typename Shape::Values& values) const {
+  WEFT_INLINE void look(const Rows<Shape>& rows, Job& job, int tile, const typename Shape::Values& values) const {
     using Copy = mma::RowCopy<kThreads, Shape::kPadVo, typename Shape::Values>;
     const Copy own(values, thread_);
-    const int at = job.walk.at(tile), begin = job.item.first_pos + at;
     u32 carries = 0;
     WEFT_UNROLL_4
     for (int i = 0; i < Copy::template kCopies<Shape::kKeys>; ++i) {
@@ -250,16 +252,13 @@ class Load {
       WEFT_UNROLL
       for (const u32 word : chunk.word) carries |= carry_of_non_finite<T>(word);
     }
-    const bool all_are_seen = job.walk.end - at >= Shape::kKeys && job.visible.is_seen(begin, begin + Shape::kKeys);
-    if (all_are_seen && carries == 0) return;
+    if (carries == 0 && rows.is_seen(tile)) return;
     bool found = false;
     WEFT_NO_UNROLL
     for (int i = 0; i < Copy::template kCopies<Shape::kKeys>; ++i) {
       if (!own.template has<Shape::kKeys>(i)) continue;
-      const int t = at + own.row(i), pos = begin + own.row(i);
-      const bool is_seen = t < job.walk.end && job.visible.is_seen(pos, pos + 1);
       auto& chunk = *reinterpret_cast<Bytes16*>(values.chunk(own.row(i), own.chunk));
-      if (!is_seen) {
+      if (!rows.is_seen(tile, own.row(i))) {
         chunk = {};
         continue;
       }
@@ -283,7 +282,8 @@ class Load {
   tile::StageWalk<kStages> values_{Shape::shared().of_values};
   // The job that is found next: rows `first_` on of a KV head of the item whose record is number `at_`.
   int worker_ = 0, at_ = 0, kv_head_ = 0, first_ = 0;
-  int found_ = 0;  // where the one lies that was found last
+  int found_ = 0;      // where the one lies that was found last
+  u32 num_steps_ = 0;  // tiles of all jobs up to it
   Copied untold_ = Copied::nothing;
   // Values that nobody was told of yet, where they are looked at: the number of their tile, times kJobs, and their job.
   int look_at_ = -1;

@@ -9,6 +9,30 @@
 namespace weft::attention::cuda::producer {
 
 #if WEFT_SM >= 90
+// A key of a step's tile of lists of blocks: looked up by who has a use for the time that this takes, and written down,
+// with who sees it, by the lanes of a warp, which have 32 neighbours each time.
+template <class Shape>
+WEFT_INLINE ListedKey listed_key(const Rows<Shape>& rows, int step, int key) {
+  const auto& job = rows.job;
+  const int t = job.walk.at(rows.tile(step)) + key;
+  if (key >= Shape::kKeys || step >= job.walk.num_tiles || t >= job.walk.end) return {-1, -1};
+  return {bits_of_token(rows.call, job.item, t), position_of(rows.call, job.item, t)};
+}
+template <class Shape>
+WEFT_INLINE void list(const Rows<Shape>& rows, int step, int key, const ListedKey& found) {
+  const auto& job = rows.job;
+  if (step >= job.walk.num_tiles) return;
+  auto& tile = rows.listed(rows.tile(step));
+  const bool is_key = key < Shape::kKeys, is_there = job.walk.at(rows.tile(step)) + key < job.walk.end;
+  const bool by_some = is_there && job.visible.holds(found.pos);
+  const bool by_all = by_some && found.bits < 0 && job.visible.is_seen_by_all(found.pos, found.pos + 1);
+  const u32 not_by_all = ptx::ballot(is_key && !by_all), by_none = ptx::ballot(is_key && !by_some);
+  if (is_key) tile.keys[key] = found;
+  if (key % 32 != 0) return;
+  tile.not_by_all[key / 32] = not_by_all;
+  tile.by_none[key / 32] = by_none;
+}
+
 // Boxes of contiguous tokens of a head, by the first warp. A box is a tile, or tokens of one page.
 template <class Shape>
 class Boxes {
@@ -23,6 +47,8 @@ class Boxes {
                               int thread) const {
     if (thread >= 32) return;
     const Fetch<abi::in_wide_panels(Shape::kKeys, Shape::kPadQk)> fetch(k_, rows, step);
+    if constexpr (Shape::S::kBlockSparse) WEFT_NO_UNROLL
+    for (int key = thread; key < 128; key += 32) list(rows, step, key, listed_key(rows, step, key));
     u64* const full = thread == 0 ? to.fill(Shape::KeyTile::kBytes) : nullptr;
     fetch.run(Shape::keys_of(to.stage()).data, full);
   }
@@ -115,9 +141,10 @@ class Gathers {
   }
 
  private:
-  // A token that a tile is to have, and its page.
+  // A token that a tile is to have, and its page; of lists of blocks the key that stands there.
   struct Found {
     int t, page;
+    ListedKey listed;
   };
   WEFT_INLINE static bool is_there(const Rows<Shape>& rows, int step, int key) {
     return key < Shape::kKeys && step < rows.job.walk.num_tiles;
@@ -125,9 +152,12 @@ class Gathers {
   WEFT_INLINE Found find(const Rows<Shape>& rows, int step, int key) const {
     if (!is_there(rows, step, key)) return {};
     const int t = mma::token_to_load(rows, rows.tile(step), key);
-    return {t, rows.job.tokens.page(t)};
+    Found found = {t, rows.job.tokens.page(t), {}};
+    if constexpr (Shape::S::kBlockSparse) found.listed = listed_key(rows, step, key);
+    return found;
   }
   WEFT_INLINE void place(const Rows<Shape>& rows, int step, int key, const Found& found) const {
+    if constexpr (Shape::S::kBlockSparse) list(rows, step, key, found.listed);
     if (!is_there(rows, step, key)) return;
     const Job& job = rows.job;
     Shape::sources(step)[key] = {job.tokens.row(rows.call.k, found.page, found.t, job.kv_head),

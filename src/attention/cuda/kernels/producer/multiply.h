@@ -75,7 +75,7 @@ class Multiply {
     ptx::wgmma_wait<0>(scores());
     keys_.release();
     keys_.advance();
-    make_logits(rows, rows.tile(0), is_seen_by_all(rows, rows.tile(0)));
+    make_logits(rows, rows.tile(0), rows.is_seen_by_all(rows.tile(0)));
     exponentiate(rows);
     tile::pack_a<T>(probabilities_, scores());
     WEFT_NO_UNROLL
@@ -88,7 +88,7 @@ class Multiply {
       multiply_keys(own);
       multiply_values();
       Turns::give();
-      const bool all_see = is_seen_by_all(rows, rows.tile(step));
+      const bool all_see = rows.is_seen_by_all(rows.tile(step));  // it takes no time of what follows the scores
       ptx::wgmma_wait<1>(scores());
       keys_.release();
       make_logits(rows, rows.tile(step), all_see);
@@ -142,10 +142,6 @@ class Multiply {
     for (int k = 0; k < kKeys; k += 16)
       tile::multiply_async<T>(outputs(), probabilities_[k / 16], tile.columns(k, 0), true);
     ptx::wgmma_commit();
-  }
-  // Of a tile. Asked before its scores are there, it takes none of their time.
-  WEFT_INLINE bool is_seen_by_all(const Rows& rows, int tile) const {
-    return mma::Logits<Shape, Rows>(rows, thread_, tile).are_seen_by_all();
   }
   WEFT_INLINE void make_logits(const Rows& rows, int tile, bool all_see) {
     mma::Logits<Shape, Rows>(rows, thread_, tile).make(0, scores_, 0, all_see);

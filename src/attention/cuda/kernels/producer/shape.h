@@ -19,7 +19,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
   static constexpr int kLoaders = S::kLoaders, kLoadersBarrier = kMultipliersBarrier - 1;
   // Of each thread, of those that a CTA's threads begin with.
   static constexpr int kRegistersOfLoaders = kGroups == 2 ? 72 : 32, kRegisters = kGroups == 2 ? 216 : 160;
-  static_assert(Base::kStoresOwn && !S::kBlockSparse && kLoaders == 128 && kKeys <= kLoaders);
+  static_assert(Base::kStoresOwn && kLoaders == 128 && kKeys <= kLoaders);
 
   using QueryTile = mma::TileOf<true, 64, kPadQk>;
   using Queries = typename QueryTile::Type;
@@ -32,7 +32,8 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
   struct Job {
     ItemRecord item;
     int kv_head, first, n;
-    u32 number;  // among all jobs of the CTA
+    u32 number;      // among all jobs of the CTA
+    u32 first_step;  // among all tiles of the CTA
     bool ends_item;
     u32 not_finite;  // some value that a row sees is not finite, and zero in its tile
     FusedRow rows[kRows];
@@ -49,6 +50,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
     tile::StageBarriers<kStages> of_keys, of_values;
     u64 landed;  // values that are looked at before they are multiplied
     Source<false> sources[kGathers ? kSourcesOfProducer : 1][kGathers ? kKeys : 1];
+    ListedTile<S::kBlockSparse ? kKeys : 1> listed[S::kBlockSparse ? kListedTilesOfProducer : 1];
     alignas(1024) u8 tiles[kTileBytes];
   };
   static_assert(sizeof(Shared) == producer_shared_bytes({.dim_qk = S::kDimQk,
@@ -59,7 +61,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
                                                          .stages = kStages,
                                                          .kv_bits = 16,
                                                          .scales = 1,
-                                                         .is_block_sparse = false,
+                                                         .is_block_sparse = S::kBlockSparse,
                                                          .by_warpgroup = true},
                                                         kQueryStages, kGathers));
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
@@ -69,6 +71,8 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
   WEFT_INLINE static typename Base::Keys keys_of(int stage) {
     return {shared().tiles + kQueryStages * kQueryBytes + stage * KeyTile::kBytes};
   }
+  // Of a tile of lists of blocks, among all of the CTA.
+  WEFT_INLINE static auto& listed(u32 step) { return shared().listed[step % kListedTilesOfProducer]; }
   // Of a step's tile, where rows come one by one.
   WEFT_INLINE static Source<false>* sources(int step) { return shared().sources[step % kSourcesOfProducer]; }
   WEFT_INLINE static typename Base::Values values_of(int stage) {
@@ -90,7 +94,46 @@ struct Rows : mma::RowsOfItem<Shape> {
   // Tiles are walked from the last one on: what is left over when an item ends is seen by all rows, mostly, so that
   // nobody waits for a look at it.
   WEFT_INLINE int tile(int step) const { return job.walk.num_tiles - 1 - step; }
-  WEFT_INLINE static const Source<false>* sources(int) { return nullptr; }
+  // Of lists of blocks; a tile's step is counted as a step's tile is.
+  WEFT_INLINE auto& listed(int of_tile) const {
+    return Shape::listed(job.first_step + static_cast<u32>(tile(of_tile)));
+  }
+  WEFT_INLINE auto sources(int of_tile) const {
+    if constexpr (Shape::S::kBlockSparse)
+      return static_cast<const ListedKey*>(listed(of_tile).keys);
+    else
+      return static_cast<const Source<false>*>(nullptr);
+  }
+  // Whether all keys of a tile are there, and each row sees each of them.
+  WEFT_INLINE bool is_seen_by_all(int of_tile) const {
+    if constexpr (Shape::S::kBlockSparse) {
+      return has_none(listed(of_tile).not_by_all);
+    } else {
+      const int at = job.walk.at(of_tile), begin = job.item.first_pos + at;
+      return job.walk.end - at >= Shape::kKeys && job.visible.is_seen_by_all(begin, begin + Shape::kKeys);
+    }
+  }
+  // Whether all are there, and lie where some row sees keys.
+  WEFT_INLINE bool is_seen(int of_tile) const {
+    if constexpr (Shape::S::kBlockSparse) {
+      return has_none(listed(of_tile).by_none);
+    } else {
+      const int at = job.walk.at(of_tile), begin = job.item.first_pos + at;
+      return job.walk.end - at >= Shape::kKeys && job.visible.is_seen(begin, begin + Shape::kKeys);
+    }
+  }
+  // Whether key `key` of a tile is.
+  WEFT_INLINE bool is_seen(int of_tile, int key) const {
+    if constexpr (Shape::S::kBlockSparse) {
+      return (listed(of_tile).by_none[key / 32] >> key % 32 & 1) == 0;
+    } else {
+      const int t = job.walk.at(of_tile) + key, pos = job.item.first_pos + t;
+      return t < job.walk.end && job.visible.is_seen(pos, pos + 1);
+    }
+  }
+
+ private:
+  WEFT_INLINE static bool has_none(const u32 (&parts)[4]) { return (parts[0] | parts[1] | parts[2] | parts[3]) == 0; }
 };
 #endif
 
