@@ -35,7 +35,8 @@ void Interpreter::check_regions(const std::string& buffer, const std::vector<int
       for (size_t d = 0; is_inside && d < at.size(); ++d) is_inside = is_within(region.ranges[d], at[d]);
       return is_inside;
     });
-    ensure(found, "interpreter: block '{}' {} '{}' at {}, which is not in its regions {}", block->name,
+    if (found) continue;  // before the text of the regions is made
+    ensure(false, "interpreter: block '{}' {} '{}' at {}, which is not in its regions {}", block->name,
            writes ? "writes" : "reads", buffer, at[0], to_text(regions));
   }
   running_ = std::move(running);
