@@ -59,8 +59,11 @@ class HttpService : public ::testing::Test {
   }
   json numbers(int tokens) const { return {{"prompt", {1, 2, 3}}, {"max_tokens", tokens}, {"temperature", 0}}; }
   void start(const EngineOptions& options, const ServerOptions& server = {}, const ChatTemplate* chat = nullptr) {
-    engine_.emplace(EngineMaker::make(std::make_unique<testing::FakeModel>(4, 64), testing::fake_vocabulary(), options,
-                                      [this] { return Clock::time_point(std::chrono::seconds(seconds_)); }));
+    engine_.emplace(
+        EngineMaker::make(std::make_unique<testing::FakeModel>(4, 64), testing::fake_vocabulary(), options, [this] {
+          return Clock::time_point(
+              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_)));
+        }));
     service_.emplace(*engine_, tokenizer_, chat, server);
   }
   std::shared_ptr<Recorded> ask(const HttpRequest& request) { return handled(request, std::make_shared<Recorded>()); }
@@ -90,8 +93,8 @@ class HttpService : public ::testing::Test {
     return exchange;
   }
 
-  std::atomic<int> seconds_ = 0;  // of the engine's time
-  std::mutex gate_;               // an answer may still pass it when its test has ended: it outlives the service
+  std::atomic<double> seconds_ = 0;  // of the engine's time
+  std::mutex gate_;                  // an answer may still pass it when its test has ended: it outlives the service
   const ModelFile file_{WEFT_TEST_DATA "/stories260K.gguf"};
   const Tokenizer tokenizer_{file_};
   std::optional<Engine> engine_;
@@ -400,10 +403,10 @@ TEST_F(HttpService, CountsTheTimeInItsQueueFromTheArrivalOfTheBody) {
   const auto before = ask_and_hold(post("/tokenize", {{"prompt", "hello"}}));
   ASSERT_EQ(before->wait().status, 200);
   const auto second = ask(post("/v1/completions", numbers(1)));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   closed.unlock();
   ask(post("/tokenize", {{"prompt", "hello"}}))->wait();  // behind it: it has been handed over
-  seconds_ = 1;                                           // 2.1 since it came
+  seconds_ = 1.95;                                        // 2.05 since it came
   while (second->status() == 0) engine_->step();
   EXPECT_EQ(second->wait().status, 503) << second->wait().body;
 }
