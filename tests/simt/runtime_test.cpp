@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <numeric>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -48,6 +51,29 @@ TEST(HostRuntime, LaunchesWithTensorMaps) {
   const char* const row = static_cast<const char*>(from.data()) + 30 * 256 + 128;
   EXPECT_EQ(std::memcmp(shared.data(), row, 128), 0);
   EXPECT_EQ(std::memcmp(static_cast<const char*>(to.data()) + 5 * 256, row, 128), 0);
+}
+
+// Else what was compiled before an edit of one would be taken for what is asked for.
+TEST(HostRuntime, KnowsEveryHeaderThatTextsAreCompiledWith) {
+  const std::vector<std::string> known = headers_of_machine();
+  const std::string command = std::string(WEFT_TEST_CXX) + " -std=c++20 -MM -I" WEFT_SOURCE_DIR
+                                                           "/tests/simt/twins -I" WEFT_SOURCE_DIR
+                                                           "/src -I" WEFT_SOURCE_DIR " -x c++ " WEFT_SOURCE_DIR
+                                                           "/tests/simt/sparse/card_words.h -include " WEFT_SOURCE_DIR
+                                                           "/tests/simt/kernels/warpgroup.h";
+  FILE* const pipe = popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string included;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) included += static_cast<char>(c);
+  ASSERT_EQ(pclose(pipe), 0);
+  std::istringstream words(included);
+  int of_tests = 0;
+  for (std::string header; words >> header;) {
+    if (header.find("/tests/simt/") == header.npos || header.find("/tests/simt/kernels/") != header.npos) continue;
+    ++of_tests;
+    EXPECT_NE(std::find(known.begin(), known.end(), header), known.end()) << header;
+  }
+  EXPECT_GT(of_tests, 10) << included;
 }
 
 TEST(HostRuntime, LaunchesClusters) {

@@ -48,17 +48,12 @@ fs::path folder_of_broken() {
   return folder;
 }
 
-std::string read_twins() {
-  std::vector<fs::path> twins;
-  for (const auto& file : fs::directory_iterator(kRoot / "tests/simt/twins/tile/cuda/ptx"))
-    twins.push_back(file.path());
-  std::sort(twins.begin(), twins.end());
-  std::string all;
-  for (const fs::path& twin : twins) all += read_file(twin);
-  return all;
-}
-const std::string& content_of_twins() {
-  static const std::string content = read_twins();
+const std::string& content_of_headers() {
+  static const std::string content = [] {
+    std::string all;
+    for (const std::string& header : headers_of_machine()) all += read_file(header);
+    return all;
+  }();
   return content;
 }
 
@@ -89,10 +84,19 @@ bool make(const std::string& name, const std::string& source, std::string& error
 
 }  // namespace
 
+std::vector<std::string> headers_of_machine() {
+  std::vector<std::string> headers;
+  for (const char* folder : {"machine", "sparse", "twins"})
+    for (const auto& file : fs::recursive_directory_iterator(kRoot / "tests/simt" / folder))
+      if (file.path().extension() == ".h") headers.push_back(file.path().string());
+  std::sort(headers.begin(), headers.end());
+  return headers;
+}
+
 void* compile(const std::string& source, std::string_view read, std::string& error) {
   const Breakage& broken = breakage();
   Sha256 hash;
-  hash.update(source).update(read).update(WEFT_TEST_CXX).update(content_of_twins());
+  hash.update(source).update(read).update(WEFT_TEST_CXX).update(content_of_headers());
   hash.update(broken.file + broken.from + broken.to);
   const std::string name = (kCache / hash.hex_digest()).string();
   static auto* modules = new OnceMap<std::string, Module>;

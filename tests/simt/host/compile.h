@@ -5,12 +5,16 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft::simt {
 
 // Loads what the source becomes; it stays. Compiled once for each content of it, of `read`, which it includes, and of
-// the twins, whichever program asks. Null where it does not compile: `error` is the compiler's first one. Thread-safe.
+// headers_of_machine(), whichever program asks. Null where it does not compile: `error` is the compiler's first one. Thread-safe.
 void* compile(const std::string& source, std::string_view read, std::string& error);
+
+// What texts are compiled with beside the product's own: the twins, the machine, the words of sparse programs.
+std::vector<std::string> headers_of_machine();
 
 // What is compiled from now on has one place of a header changed, `file` from src/ on, or of a test's from the top on;
 // without a file nothing is.
