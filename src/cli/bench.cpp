@@ -40,16 +40,16 @@ void add_jit(Verb& verb, Chosen& chosen) {
   verb.option("--only", chosen.options.only, "On a card: only the kernels whose name holds this text");
 }
 
-void add_weights(Verb& verb, Chosen& chosen, const char* text) {
-  verb.option("--weights", chosen.options.weights, text).one_of({"bf16", "q8_0", "q4_0", "q4_1", "q4_g128"});
+Option add_weights(Verb& verb, Chosen& chosen, const char* text) {
+  return verb.option("--weights", chosen.options.weights, text).one_of({"bf16", "q8_0", "q4_0", "q4_1", "q4_g128"});
 }
 
 void add_model(Verb& verb, Chosen& chosen) {
   add_device(verb, chosen);
-  verb.option("--model", chosen.options.model, "A GGUF file");
+  const Option file = verb.option("--model", chosen.options.model, "A GGUF file");
   verb.option("--shape", chosen.options.shape, "On a card: random weights of that shape instead: 70b, 8b or 1b")
       .one_of({"", "70b", "8b", "1b"});
-  add_weights(verb, chosen, "With --shape: the type of its weights");
+  add_weights(verb, chosen, "With --shape: the type of its weights; a file has its own").excludes(file);
   verb.option("--precision", chosen.options.precision, "exact, default or fast").one_of({"exact", "default", "fast"});
   verb.option("--step", chosen.options.step,
               "On a card: steps of few rows as one kernel, operation by operation, or both in turns")

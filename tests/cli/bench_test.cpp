@@ -117,6 +117,7 @@ TEST(BenchVerb, RefusesWhatItDoesNotKnow) {
     EXPECT_THROW(run_bench({"bench", "jit", "--only", "tiles"}, context), Error);  // a CPU has one kernel
   });
   EXPECT_THROW(run_bench({"bench", "model", "--precision", "exactly"}, context), UsageError);
+  EXPECT_NE(refusal({"bench", "model", "--model", "x.gguf", "--weights", "q4_0"}).find("excludes"), std::string::npos);
   EXPECT_THROW(run_bench({"bench", "decode", "--study", "deep"}, context), UsageError);
   EXPECT_THROW(run_bench({"bench", "decode", "--quick"}, context), Error);  // no card is named
 }
