@@ -89,6 +89,9 @@ void apply_rope(const TensorView& x, const TensorView& positions, const RopePara
 struct MatmulOptions {
   bool add = false;   // c += a b
   bool tf32 = false;  // on a card, a and b are rounded to 11 bits of mantissa first
+  // On a card, memory in which CTAs share the sums of one element: a long `inner` beside few elements of c is slow
+  // without. 32 MiB are what the library asks for; one product at a time. A graph that was captured keeps its address.
+  const Workspace* workspace = nullptr;
 };
 // c = a b. a [rows, inner], b [inner, cols], c [rows, cols], fp32, on a card also all three bf16. A factor may be given
 // as its transpose: a view whose rows lie next to each other and whose columns have no gaps. c overlaps neither. Sums

@@ -26,6 +26,7 @@ struct NormCall {
 struct MatmulCall {
   TensorView a, b, c;
   bool add = false, exact = true;
+  const Workspace* workspace = nullptr;  // null: none
 };
 // Whether columns of x [rows, cols] have no gaps, and rows have some.
 bool lies_by_columns(const TensorView& x);

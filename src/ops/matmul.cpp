@@ -52,10 +52,15 @@ void matmul(const TensorView& a, const TensorView& b, const TensorView& c, Matmu
   check(c.shape(0) == a.shape(0) && c.shape(1) == b.shape(1), ErrorCode::invalid_shape,
         "matmul: c is {} x {}; the rows of a and the columns of b are {} and {}", c.shape(0), c.shape(1), a.shape(0),
         b.shape(1));
+  if (options.workspace != nullptr)
+    check(options.workspace->device() == device, ErrorCode::invalid_device,
+          "matmul: workspace is on {}; it must be where a, b and c are, on {}", to_string(options.workspace->device()),
+          to_string(device));
   check_stream("matmul", stream, device);
   const Backend& backend = backend_of("matmul", device);
   if (c.size() == 0) return;
-  backend.multiply({.a = a, .b = b, .c = c, .add = options.add, .exact = !options.tf32}, stream);
+  backend.multiply({.a = a, .b = b, .c = c, .add = options.add, .exact = !options.tf32, .workspace = options.workspace},
+                   stream);
 }
 
 }  // namespace weft

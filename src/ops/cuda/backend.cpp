@@ -120,6 +120,7 @@ class CudaBackend : public Backend {
     };
     const Device device = call.c.device();
     // Without memory of its own, so that it may be captured.
+    const Workspace none;
     found.blas->multiply(cuda::Card::at(device.index),
                          {.a = matrix_of(call.a),
                           .b = matrix_of(call.b),
@@ -131,7 +132,7 @@ class CudaBackend : public Backend {
                           .add = call.add,
                           .exact = call.exact,
                           .dtype = call.c.dtype()},
-                         Workspace(), stream);
+                         call.workspace != nullptr ? *call.workspace : none, stream);
   }
 
   void draw(const TensorView& logits, std::span<const TokenDraw> how, std::span<int32_t> ids,

@@ -63,8 +63,8 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, voi
 }
 // Columns one behind the other: d = op(a) op(b) + beta c. Addresses are as it was told, or as it expects them.
 int cublasLtMatmul(void*, void* product, const void*, const void* a, void* of_a, const void* b, void* of_b,
-                   const void* beta, const void* c, void* of_c, void* d, void* of_d, const void* algorithm, void*,
-                   size_t, void*) {
+                   const void* beta, const void* c, void* of_c, void* d, void* of_d, const void* algorithm,
+                   void* workspace, size_t workspace_bytes, void*) {
   const auto &la = *static_cast<Layout*>(of_a), &lb = *static_cast<Layout*>(of_b), &ld = *static_cast<Layout*>(of_d),
              &lc = *static_cast<Layout*>(of_c);
   const auto& op = *static_cast<Product*>(product);
@@ -78,6 +78,7 @@ int cublasLtMatmul(void*, void* product, const void*, const void* a, void* of_a,
     if (reinterpret_cast<uintptr_t>(operands[i]) % told != 0) return 7;
   }
   if (!has_bytes()) return 0;
+  if (workspace_bytes > 0) *static_cast<size_t*>(workspace) = workspace_bytes;  // for a test to see
   const float factor = *static_cast<const float*>(beta);
   for (uint64_t j = 0; j < ld.cols; ++j)
     for (uint64_t i = 0; i < ld.rows; ++i) {

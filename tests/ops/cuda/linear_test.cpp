@@ -306,6 +306,16 @@ TEST_F(CardLinear, MultipliesMatricesHoweverTheyLie) {
       }
 }
 
+TEST_F(CardLinear, GivesTheLibraryTheWorkspaceOfAProduct) {
+  const Device card = Device::cuda(0);
+  const TensorView a(place(random_floats(6, 1)), DType::fp32, {2, 3}, card),
+      b(place(random_floats(12, 2)), DType::fp32, {3, 4}, card), c(poisoned<float>(8), DType::fp32, {2, 4}, card);
+  const Workspace memory(card, 4096), elsewhere(Device::cpu(), 4096);
+  matmul(a, b, c, {.workspace = &memory});
+  EXPECT_EQ(*static_cast<const size_t*>(memory.data()), 4096u);  // what the library that is none leaves there
+  EXPECT_THROW(matmul(a, b, c, {.workspace = &elsewhere}), Error);
+}
+
 TEST_F(CardLinear, ReadsRowsOfAnEmbedding) {
   for (const WeightType type : kWeightTypes) {
     const int64_t cols = whole_blocks(type, 100), rows = 9;
