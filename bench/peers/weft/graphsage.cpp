@@ -176,14 +176,10 @@ struct Matrix {
   }
 };
 
-struct Graph {
-  sparse::Structure structure = {};
-  std::vector<float> values = {};
-  void times(const Matrix& b, const Matrix& c, Stream stream) const {
-    sparse::spmm(structure, {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}, b.view, c.view, {},
-                 stream);
-  }
-};
+void multiply(const sparse::Structure& a, const std::vector<float>& values, const Matrix& b, const Matrix& c,
+              Stream stream) {
+  sparse::spmm(a, {values.data(), DType::fp32, {static_cast<int64_t>(values.size())}}, b.view, c.view, {}, stream);
+}
 
 // Weights of both layers, for a node itself and for its neighbours, and biases, one behind the other.
 struct Weights {
@@ -214,7 +210,6 @@ class GraphSage {
         team_(row.at("threads").get<int>()),
         rows_(padded(a_.rows, kRows)),
         wide_(padded(classes_, kLanes)) {
-    make_graph();
     const std::vector<float> numbers = bench::random_floats(size_t{1} << 20, 1);
     for (int64_t i = 0; i < a_.rows * feat_; ++i) x_.data[i] = numbers[static_cast<size_t>(i) % numbers.size()];
     const std::vector<float> weights = bench::random_floats(static_cast<size_t>(w_.all.view.size()), 2);
@@ -225,14 +220,14 @@ class GraphSage {
   double epoch() {
     first_.run({.buffers = {{"A", x_.view}, {"B", w_.own1}, {"C", own_.view}}}, stream_);
     first_.run({.buffers = {{"A", x_.view}, {"B", w_.theirs1}, {"C", theirs_.view}}}, stream_);
-    means_.times(theirs_, sums_, stream_);
+    mean(theirs_, sums_);
     relu_.run({.buffers = {{"Own", own_.view}, {"Theirs", sums_.view}, {"Bias", w_.bias1}, {"H", h_.view}}}, stream_);
     second_.run({.buffers = {{"A", h_.view}, {"B", w_.own2}, {"C", z_.view}}}, stream_);
     second_.run({.buffers = {{"A", h_.view}, {"B", w_.theirs2}, {"C", z_theirs_.view}}}, stream_);
-    means_.times(z_theirs_, z_sums_, stream_);
+    mean(z_theirs_, z_sums_);
     const double loss = loss_and_its_gradient();
 
-    turned_.times(d_z_, z_sums_, stream_);
+    mean_backward(d_z_, z_sums_);
     gradient2_.run({.buffers = {{"A", h_.view}, {"B", g_.own2}, {"C", d_z_.view}}}, stream_);
     gradient2_.run({.buffers = {{"A", h_.view}, {"B", g_.theirs2}, {"C", z_sums_.view}}}, stream_);
     column_sums2_.run({.buffers = {{"D", d_z_.view}, {"Sum", g_.bias2}}}, stream_);
@@ -241,7 +236,7 @@ class GraphSage {
     back_.run({.buffers = {{"A", z_sums_.view}, {"B", theirs2_transposed_.view}, {"C", sums_.view}}}, stream_);
     through_.run({.buffers = {{"Own", own_.view}, {"Theirs", sums_.view}, {"H", h_.view}, {"D", theirs_.view}}},
                  stream_);
-    turned_.times(theirs_, sums_, stream_);
+    mean_backward(theirs_, sums_);
     gradient1_.run({.buffers = {{"A", x_.view}, {"B", g_.own1}, {"C", theirs_.view}}}, stream_);
     gradient1_.run({.buffers = {{"A", x_.view}, {"B", g_.theirs1}, {"C", sums_.view}}}, stream_);
     column_sums1_.run({.buffers = {{"D", theirs_.view}, {"Sum", g_.bias1}}}, stream_);
@@ -257,17 +252,11 @@ class GraphSage {
   }
 
  private:
-  // Rows that sum to one, and the transpose; rows of padding are empty.
-  void make_graph() {
-    a_.indptr.resize(static_cast<size_t>(rows_) + 1, a_.indptr.back());
-    means_.structure = sparse::csr(rows_, rows_, a_.indptr, a_.indices);
-    for (size_t i = 0; i + 1 < a_.indptr.size(); ++i) {
-      const auto length = static_cast<size_t>(a_.indptr[i + 1] - a_.indptr[i]);
-      means_.values.insert(means_.values.end(), length, 1.f / static_cast<float>(length));
-    }
-    const sparse::Transposed transposed = sparse::transposed(means_.structure);
-    turned_.structure = transposed.structure;
-    for (const int32_t p : transposed.order) turned_.values.push_back(means_.values[static_cast<size_t>(p)]);
+  void mean(const Matrix& of, const Matrix& into) const {
+    multiply(graph_.structure, graph_.values, of, into, stream_);
+  }
+  void mean_backward(const Matrix& of, const Matrix& into) const {
+    multiply(graph_.turned, graph_.turned_values, of, into, stream_);
   }
 
   // Cross entropy of node i in class i modulo their number; d_z is its gradient in z, to which the bias is added.
@@ -308,7 +297,7 @@ class GraphSage {
   WorkerTeam team_;
   Stream stream_ = Stream::cpu(team_);
   int64_t rows_, wide_;
-  Graph means_ = {}, turned_ = {};
+  bench::MeanGraph graph_ = bench::mean_graph(a_, rows_);  // rows of padding are empty
   Matrix x_{{rows_, feat_}}, own_{{rows_, hidden_}}, theirs_{{rows_, hidden_}}, sums_{{rows_, hidden_}};
   Matrix h_{{rows_, hidden_}}, z_{{rows_, wide_}}, z_theirs_{{rows_, wide_}}, z_sums_{{rows_, wide_}};
   Matrix d_z_{{rows_, wide_}};

@@ -42,6 +42,21 @@ void finish(SparseCase& a) {
   a.structure = sparse::csr(a.rows, a.cols, a.indptr, a.indices);
 }
 
+MeanGraph mean_graph(const SparseCase& graph, int64_t rows) {
+  MeanGraph made;
+  std::vector<int32_t> indptr = graph.indptr;
+  indptr.resize(static_cast<size_t>(rows) + 1, graph.indptr.back());
+  made.structure = sparse::csr(rows, rows, indptr, graph.indices);
+  for (size_t i = 0; i + 1 < indptr.size(); ++i) {
+    const auto length = static_cast<size_t>(indptr[i + 1] - indptr[i]);
+    made.values.insert(made.values.end(), length, 1.f / static_cast<float>(length));
+  }
+  const sparse::Transposed turned = sparse::transposed(made.structure);
+  made.turned = turned.structure;
+  for (const int32_t p : turned.order) made.turned_values.push_back(made.values[static_cast<size_t>(p)]);
+  return made;
+}
+
 SparseCase uniform_case(int64_t rows, int64_t degree) {
   SparseCase a{.name = fmt::format("uniform {} degree {}", rounded(rows), degree), .rows = rows, .cols = rows};
   std::mt19937_64 random(1);

@@ -50,6 +50,14 @@ SparseCase file_case(const BenchOptions& options, const MatrixFile& file);
 // Random values where the structure has elements.
 void finish(SparseCase& a);
 
+// What GraphSAGE aggregates by: rows that sum to one, equal values in each, and their transpose. It has `rows` nodes,
+// of which those beyond the graph's own have no neighbours.
+struct MeanGraph {
+  sparse::Structure structure = {}, turned = {};
+  std::vector<float> values = {}, turned_values = {};
+};
+MeanGraph mean_graph(const SparseCase& graph, int64_t rows);
+
 // hyb(c, k): as SparseOptions names it; of the places of such a format, the share that holds no element.
 struct Hyb {
   int64_t c = 1, k = 0;

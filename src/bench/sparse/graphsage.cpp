@@ -94,6 +94,8 @@ std::string shared(const std::string& loop, bool is_on_card) {
   return fmt::format("outer, inner = split({}, 128)\nbind(outer, blockIdx.x)\nbind(inner, threadIdx.x)\n", loop);
 }
 
+constexpr size_t kScratchBytes = 32 << 20;  // of products
+
 int64_t padded(int64_t n) { return (n + 3) / 4 * 4; }
 
 }  // namespace
@@ -136,7 +138,6 @@ SageTraining::SageTraining(const SageShape& shape, const sparse::VectorUnit& uni
       nodes_(shape.graph->rows),
       device_(device),
       stream_(stream),
-      neighbours_(shape.graph->structure),
       hidden_(compiled(kHidden, "hidden", shape.hidden)),
       loss_(
           sparse::compile(sparse::parse(kLoss),
@@ -150,17 +151,10 @@ SageTraining::SageTraining(const SageShape& shape, const sparse::VectorUnit& uni
     made.view = TensorView(made.memory.data(), dtype, extents, device_);
     return made;
   };
-  const SparseCase& graph = *shape.graph;
-  std::vector<float> means, turned_means;
-  for (size_t i = 0; i + 1 < graph.indptr.size(); ++i) {
-    const auto length = static_cast<size_t>(graph.indptr[i + 1] - graph.indptr[i]);
-    means.insert(means.end(), length, 1.f / static_cast<float>(length));
-  }
-  const sparse::Transposed turned = sparse::transposed(neighbours_);
-  turned_ = turned.structure;
-  for (const int32_t p : turned.order) turned_means.push_back(means[static_cast<size_t>(p)]);
-  means_ = placed(means, DType::fp32, {graph.nnz()});
-  turned_means_ = placed(turned_means, DType::fp32, {graph.nnz()});
+  const MeanGraph graph = mean_graph(*shape.graph, nodes_);
+  neighbours_ = graph.structure, turned_ = graph.turned;
+  means_ = placed(graph.values, DType::fp32, {shape.graph->nnz()});
+  turned_means_ = placed(graph.turned_values, DType::fp32, {shape.graph->nnz()});
   x_ = placed(random_floats(static_cast<size_t>(nodes_ * shape.feat), 1), DType::fp32, {nodes_, shape.feat});
   ones_ = placed(std::vector<float>(static_cast<size_t>(nodes_), 1.f), DType::fp32, {1, nodes_});
   std::vector<int32_t> labels;
@@ -176,6 +170,8 @@ SageTraining::SageTraining(const SageShape& shape, const sparse::VectorUnit& uni
   for (Tensor* of_hidden : {&own1_, &neigh1_, &sum1_, &h_, &d_h_}) *of_hidden = tensor({nodes_, shape.hidden});
   for (Tensor* of_classes : {&own2_, &neigh2_, &sum2_, &d_z_}) *of_classes = tensor({nodes_, shape.classes});
   losses_ = tensor({nodes_, 1});
+  // Gradients of weights are sums over all nodes of few elements, by a few CTAs where none share a sum.
+  if (device_.kind == DeviceKind::cuda) scratch_ = Workspace(device_, kScratchBytes);
   w_ = weights_in(parameters_.view), g_ = weights_in(gradients_.view);
 }
 
@@ -187,14 +183,18 @@ void SageTraining::mean_backward(const TensorView& of, const TensorView& into) c
   sparse::spmm(turned_, turned_means_.view, of, into, {}, stream_);
 }
 
+void SageTraining::multiply(const TensorView& a, const TensorView& b, const TensorView& c, bool add) const {
+  matmul(a, b, c, {.add = add, .workspace = scratch_.bytes() == 0 ? nullptr : &scratch_}, stream_);
+}
+
 void SageTraining::forward() const {
-  matmul(x_.view, w_.own1, own1_.view, {}, stream_);
-  matmul(x_.view, w_.neigh1, neigh1_.view, {}, stream_);
+  multiply(x_.view, w_.own1, own1_.view);
+  multiply(x_.view, w_.neigh1, neigh1_.view);
   mean(neigh1_.view, sum1_.view);
   const TensorView bias1(w_.bias1.data(), DType::fp32, {shape_.hidden}, device_);
   hidden_.run({.buffers = {{"Own", own1_.view}, {"Mean", sum1_.view}, {"Bias", bias1}, {"H", h_.view}}}, stream_);
-  matmul(h_.view, w_.own2, own2_.view, {}, stream_);
-  matmul(h_.view, w_.neigh2, neigh2_.view, {}, stream_);
+  multiply(h_.view, w_.own2, own2_.view);
+  multiply(h_.view, w_.neigh2, neigh2_.view);
   mean(neigh2_.view, sum2_.view);
   const TensorView bias2(w_.bias2.data(), DType::fp32, {shape_.classes}, device_);
   loss_.run({.buffers = {{"Own", own2_.view},
@@ -210,16 +210,16 @@ void SageTraining::forward() const {
 void SageTraining::backward() const {
   const TensorView h_turned = h_.view.permute({1, 0}), x_turned = x_.view.permute({1, 0});
   mean_backward(d_z_.view, neigh2_.view);
-  matmul(h_turned, d_z_.view, g_.own2, {}, stream_);
-  matmul(h_turned, neigh2_.view, g_.neigh2, {}, stream_);
-  matmul(ones_.view, d_z_.view, g_.bias2, {}, stream_);
-  matmul(d_z_.view, w_.own2.permute({1, 0}), d_h_.view, {}, stream_);
-  matmul(neigh2_.view, w_.neigh2.permute({1, 0}), d_h_.view, {.add = true}, stream_);
+  multiply(h_turned, d_z_.view, g_.own2);
+  multiply(h_turned, neigh2_.view, g_.neigh2);
+  multiply(ones_.view, d_z_.view, g_.bias2);
+  multiply(d_z_.view, w_.own2.permute({1, 0}), d_h_.view);
+  multiply(neigh2_.view, w_.neigh2.permute({1, 0}), d_h_.view, true);
   through_.run({.buffers = {{"H", h_.view}, {"D", d_h_.view}}}, stream_);
   mean_backward(d_h_.view, neigh1_.view);
-  matmul(x_turned, d_h_.view, g_.own1, {}, stream_);
-  matmul(x_turned, neigh1_.view, g_.neigh1, {}, stream_);
-  matmul(ones_.view, d_h_.view, g_.bias1, {}, stream_);
+  multiply(x_turned, d_h_.view, g_.own1);
+  multiply(x_turned, neigh1_.view, g_.neigh1);
+  multiply(ones_.view, d_h_.view, g_.bias1);
 }
 
 void SageTraining::run() {

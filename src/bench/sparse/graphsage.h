@@ -49,6 +49,7 @@ class SageTraining {
   sparse::Operator compiled(const char* program, const std::string& iteration, int64_t cols) const;
   void mean(const TensorView& of, const TensorView& into) const;
   void mean_backward(const TensorView& of, const TensorView& into) const;
+  void multiply(const TensorView& a, const TensorView& b, const TensorView& c, bool add = false) const;
   void forward() const;
   void backward() const;
 
@@ -62,6 +63,7 @@ class SageTraining {
   Tensor parameters_, gradients_, first_, second_, steps_;
   Tensor own1_, neigh1_, sum1_, h_, own2_, neigh2_, sum2_, d_z_, d_h_, losses_;
   Weights w_, g_;
+  Workspace scratch_;
   sparse::Operator hidden_, loss_, through_, adam_;
 };
 
