@@ -11,6 +11,7 @@
 #include "sparse/operators/searched.h"
 #include "sparse/operators/vector_unit.h"
 #include "sparse/stage1/parse.h"
+#include "sparse/tune/card_choice.h"
 #include "sparse/tune/chosen.h"
 #include "sparse/tune/results.h"
 #include "sparse/tune/search.h"
@@ -391,6 +392,52 @@ TEST(Tune, LeavesWhatFindsNoMemory) {
   EXPECT_THROW(search("none", {{"huge", refuse}, {"plain", [] {}}}, 5, *stopwatch), Error);
   const auto fail = [] { throw Error(ErrorCode::invalid_argument, "a schedule that is none"); };
   EXPECT_THROW(search("wrong", {{"plain", [] {}}, {"wrong", fail}}, 5, *stopwatch), Error);
+}
+
+// A card whose time is a function of what was run last.
+class SimulatedCard : public Stopwatch {
+ public:
+  Stream stream() const override { return {}; }
+  std::function<double()> timed(const std::function<void()>& run) const override {
+    return [run, this] { return run(), seconds; };
+  }
+  double seconds = 0;
+};
+
+// Of formats and schedules together: the best of either alone would be another one.
+TEST(Tune, FindsTheBestOfFormatsAndSchedulesOnASimulatedCard) {
+  const OwnResults own;
+  const Structure structure = random_matrix(Shape::power_law, 5).structure();
+  const GatherCall call{.feat = 128, .keeps_values = true, .workers = 0, .device = Device::cuda()};
+  const std::vector<FormatChoice> choices = candidates_on_card(*structure.data(), call);
+  FormatChoice best = choices.front();
+  for (const FormatChoice& choice : choices)
+    if (to_text(choice).starts_with("hyb(1, ") && choice.group != 0) best = choice;
+  ASSERT_NE(best, choices.front());
+  SimulatedCard card;
+  int runs = 0;
+  std::vector<Candidate> candidates;
+  for (const FormatChoice& choice : choices)
+    candidates.push_back({to_text(choice), [&card, &runs, choice, best] {
+                            ++runs;
+                            const bool has_format = choice.formats == best.formats,
+                                       has_group = choice.group == best.group;
+                            card.seconds = choice == best ? 1e-3 : has_format != has_group ? 9e-3 : 3e-3;
+                          }});
+  const Tuned tuned = search("simulated", candidates, 60, card);
+  EXPECT_EQ(tuned.choice, to_text(best));
+  EXPECT_EQ(tuned.seconds, 1e-3);
+  EXPECT_EQ(tuned.likely_choice, to_text(choices.front()));
+  EXPECT_EQ(static_cast<size_t>(tuned.num_tried), choices.size());
+  EXPECT_EQ(tuned.num_left, 0);
+  std::set<std::string> kinds;  // c of hyb, and CSR
+  for (const FormatChoice& choice : choices)
+    kinds.insert(to_text(choice).substr(0, to_text(choice).find_first_of(", ")));
+  EXPECT_EQ(kinds, (std::set<std::string>{"csr", "hyb(1", "hyb(2", "hyb(4", "hyb(8", "hyb(16"}));
+  // What is known is not run again.
+  runs = 0;
+  EXPECT_EQ(search("simulated", candidates, 60, card).choice, to_text(best));
+  EXPECT_EQ(runs, 0);
 }
 
 TEST(Tune, NumbersOfACandidateAreRead) {

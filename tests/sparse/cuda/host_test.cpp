@@ -334,6 +334,16 @@ TEST_F(SparseCard, SearchesForOtherOperatorsOrSaysWhyNot) {
                   "a card that is not there");
 }
 
+// What a graph's launch takes is shared by eight runs.
+TEST_F(SparseCard, TimesRunsAsNodesOfAGraph) {
+  int runs = 0;
+  const std::unique_ptr<const Stopwatch> stopwatch = cuda_backend().stopwatch(Device::cuda(), {});
+  const std::function<double()> timed = stopwatch->timed([&] { ++runs; });
+  EXPECT_EQ(runs, 8);
+  EXPECT_GE(timed(), 0);
+  EXPECT_EQ(runs, 8) << "the graph runs, and not what it was made of";
+}
+
 TEST_F(SparseCard, NamesWhatDoesNotLieThere) {
   const Operator op =
       compiled(kSpmmProgram, "lower()\nko, ki = split(csrmm.k, 4)\nvectorize(ki)\nparallel(csrmm.i)\n", {{"feat", 16}});
