@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "jit/build.h"
 #include "jit/nvrtc/toolchain.h"
 #include "sparse/operators/gather_schedules.h"
 #include "sparse/operators/long_rows.h"
@@ -16,7 +17,7 @@
 #include "tests/sparse/extent_cases.h"
 #include "tests/sparse/ready_programs.h"
 #include "tests/sparse/refusals.h"
-#include "tests/support/known_cubins.h"
+#include "tests/support/cubins.h"
 #include "tests/support/sanitizers.h"
 
 namespace weft::sparse::test {
@@ -37,7 +38,7 @@ std::string without(std::string text, std::string_view word) {
 
 // One text of all, a namespace each: what a compilation takes before its first kernel is half of a text's time. Lines
 // of errors have the operator's name.
-void expect_compiles(const std::string& of, const std::vector<ReadyCase>& cases, std::string_view architecture) {
+void expect_compiles(const std::vector<ReadyCase>& cases, std::string_view architecture) {
   std::string text;
   std::vector<std::string> names;
   const auto add = [&](const std::string& name, const Operator& op) {
@@ -61,12 +62,9 @@ void expect_compiles(const std::string& of, const std::vector<ReadyCase>& cases,
   }
   add("named as words", compile(parse(kNamedAsWords), Device::cpu(), {.stop_after = "generate"}));
   if (weft::testing::kUnderSanitizer) return;  // they watch who makes the texts, and not the compiler
-  weft::testing::KnownCubins known(WEFT_KNOWN_CUBINS, fmt::format("{}/{}", of, architecture));
-  known.rows({.name = "sparse operators", .text = text, .target = jit::nvrtc_target(architecture)},
-             [&](const std::string& cubin) {
-               for (const std::string& name : names) EXPECT_NE(cubin.find(name), std::string::npos) << name;
-               return fmt::format("{} operators\n", names.size());
-             });
+  weft::testing::count_cubin();
+  const auto built = jit::build({.name = "sparse operators", .text = text, .target = jit::nvrtc_target(architecture)});
+  for (const std::string& name : names) EXPECT_NE(built.bytes.find(name), std::string::npos) << name;
 }
 
 TEST_P(Cuda, TextOfEveryOperatorCompiles) {
@@ -76,12 +74,12 @@ TEST_P(Cuda, TextOfEveryOperatorCompiles) {
     if (GetParam() == "sm_90a") cases.push_back(std::move(c));
   }
   for (ReadyCase& c : mma_cases()) cases.push_back(std::move(c));
-  expect_compiles("all", cases, GetParam());
+  expect_compiles(cases, GetParam());
 }
 
 // Loops of one iteration; of none there is nothing to run.
 TEST_P(Cuda, TextOfOneFeatureCompiles) {
-  if (GetParam() == "sm_80") expect_compiles("one_feature", extent_cases(1), GetParam());
+  if (GetParam() == "sm_80") expect_compiles(extent_cases(1), GetParam());
 }
 
 constexpr std::string_view kArchitectures[] = {"sm_80", "sm_90a"};

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -15,9 +14,11 @@
 
 #include "attention/cuda/mma.h"
 #include "attention/cuda/traits.h"
+#include "jit/build.h"
+#include "jit/key.h"
 #include "jit/nvrtc/cubin.h"
 #include "jit/nvrtc/toolchain.h"
-#include "tests/support/known_cubins.h"
+#include "tests/support/cubins.h"
 #include "tests/support/sanitizers.h"
 
 namespace weft::attention::cuda {
@@ -29,8 +30,12 @@ class CudaKernelText : public ::testing::Test {
     const jit::CompilerSearch search = jit::nvrtc_toolchain().find(nullptr);
     if (search.compiler == nullptr) GTEST_SKIP() << "no NVRTC here: " << search.tried << "; " << search.remedy;
   }
-  static jit::Request request_of(const KernelText& text, std::string_view architecture) {
-    return {.name = text.name, .text = text.text(), .target = jit::nvrtc_target(architecture), .flags = text.flags};
+  static std::string compile(const KernelText& text, std::string_view architecture) {
+    const jit::Request request{
+        .name = "kernel", .text = text.text(), .target = jit::nvrtc_target(architecture), .flags = text.flags};
+    weft::testing::count_cubin();
+    const jit::CompilerSearch search = request.target.toolchain->find(nullptr);
+    return request.target.toolchain->compile(*search.compiler, request, jit::request_id(request).flags, "");
   }
 };
 
@@ -125,19 +130,12 @@ TEST_P(CudaKernelTextFor, TakesTheResourcesOfTheTable) {
     GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
   std::string taken, expected;
   bool first = true;
-  weft::testing::KnownCubins known(WEFT_KNOWN_CUBINS, std::string(GetParam()));
   const auto take = [&](const std::string& name, const KernelText& text) {
-    const std::string rows = known.rows(request_of(text, GetParam()), [](const std::string& cubin) {
-      std::string of_kernels;
-      for (const jit::KernelResources& kernel : jit::kernel_resources(cubin)) {
-        EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
-        EXPECT_EQ(kernel.stack_bytes, 0) << kernel.name << " keeps registers in memory";
-        of_kernels += fmt::format("{} {}\n", kernel.registers, kernel.stack_bytes);
-      }
-      return of_kernels;
-    });
-    std::istringstream lines(rows);
-    for (std::string line; std::getline(lines, line);) taken += fmt::format("{} {} {}\n", GetParam(), name, line);
+    for (const jit::KernelResources& kernel : jit::kernel_resources(compile(text, GetParam()))) {
+      EXPECT_EQ(kernel.static_shared_bytes, 0) << name;
+      EXPECT_EQ(kernel.stack_bytes, 0) << name << " keeps registers in memory";
+      taken += fmt::format("{} {} {} {}\n", GetParam(), name, kernel.registers, kernel.stack_bytes);
+    }
   };
   for (const Row& row : kRows) {
     if (std::find(row.architectures.begin(), row.architectures.end(), GetParam()) == row.architectures.end()) continue;
@@ -264,10 +262,6 @@ TEST_F(CudaKernelText, OfEveryHookAndTypeCompiles) {
                   .scalars = {{"eps"}},
                   .tensors = {{"table", DType::fp32, 2}}};
   spec.mask = Mask::custom_packed;
-  weft::testing::KnownCubins known(WEFT_KNOWN_CUBINS, "compiles");
-  const auto compile = [&](const KernelText& text, std::string_view architecture) {
-    known.expect_compiles(request_of(text, architecture));
-  };
   for (const std::string_view architecture : {"sm_75", "sm_90a"}) {
     const KernelText text = text_of(spec, architecture, "plain");
     if (weft::testing::kUnderSanitizer) continue;  // as above

@@ -11,10 +11,11 @@
 #include "decode/fused/cuda/deep_linear.h"
 #include "decode/fused/cuda/model_kernel.h"
 #include "decode/fused/cuda/model_text.h"
+#include "jit/build.h"
 #include "jit/nvrtc/cubin.h"
 #include "jit/nvrtc/toolchain.h"
 #include "tests/decode/fused/shapes.h"
-#include "tests/support/known_cubins.h"
+#include "tests/support/cubins.h"
 
 namespace weft::decode::fused {
 namespace {
@@ -133,18 +134,14 @@ TEST(FusedText, TakesTheResourcesOfTheTable) {
   if (search.compiler->version != "NVRTC 12.9")
     GTEST_SKIP() << "the table is of NVRTC 12.9; here is " << search.compiler->version;
   std::string taken;
-  weft::testing::KnownCubins known(WEFT_KNOWN_CUBINS, "sm_90a");
   const auto compile = [&](const cuda::KernelText& text, const std::string& of) {
-    taken += known.rows({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target("sm_90a")},
-                        [&](const std::string& cubin) {
-                          std::string rows;
-                          for (const jit::KernelResources& kernel : jit::kernel_resources(cubin)) {
-                            EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
-                            rows += fmt::format("sm_90a {}{} {} {}\n", kernel.name, of, kernel.registers,
-                                                kernel.stack_bytes);
-                          }
-                          return rows;
-                        });
+    weft::testing::count_cubin();
+    const jit::Built built =
+        jit::build({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target("sm_90a")});
+    for (const jit::KernelResources& kernel : jit::kernel_resources(built.bytes)) {
+      EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
+      taken += fmt::format("sm_90a {}{} {} {}\n", kernel.name, of, kernel.registers, kernel.stack_bytes);
+    }
   };
   std::vector<DeepLinearOptions> all{{.n = 4096, .edge = EdgeForm::counter}, {.n = 4096, .type = WeightType::bf16}};
   for (const WeightType type :

@@ -7,10 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "jit/build.h"
 #include "jit/nvrtc/cubin.h"
 #include "jit/nvrtc/toolchain.h"
 #include "ops/cuda/kernels.h"
-#include "tests/support/known_cubins.h"
+#include "tests/support/cubins.h"
 
 namespace weft::ops {
 namespace {
@@ -66,18 +67,15 @@ TEST_P(OperatorTextFor, TakesTheResourcesOfTheTable) {
     for (const KernelText& text : {tiled_many_kernel(WeightType::bf16, 3), split_kernel(2), sum_splits_kernel()})
       texts.push_back(text);
   }
-  weft::testing::KnownCubins known(WEFT_KNOWN_CUBINS, std::string(GetParam()));
-  for (const KernelText& text : texts)
-    taken += known.rows({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target(GetParam())},
-                        [](const std::string& cubin) {
-                          std::string rows;
-                          for (const jit::KernelResources& kernel : jit::kernel_resources(cubin)) {
-                            EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
-                            rows += fmt::format("{} {} {} {}\n", GetParam(), kernel.name, kernel.registers,
-                                                kernel.stack_bytes);
-                          }
-                          return rows;
-                        });
+  for (const KernelText& text : texts) {
+    weft::testing::count_cubin();
+    const jit::Built built =
+        jit::build({.name = text.symbol, .text = text.text(), .target = jit::nvrtc_target(GetParam())});
+    for (const jit::KernelResources& kernel : jit::kernel_resources(built.bytes)) {
+      EXPECT_EQ(kernel.static_shared_bytes, 0) << kernel.name;
+      taken += fmt::format("{} {} {} {}\n", GetParam(), kernel.name, kernel.registers, kernel.stack_bytes);
+    }
+  }
   std::ifstream table(WEFT_KERNEL_RESOURCES);
   for (std::string line; std::getline(table, line);)
     if (line.starts_with(GetParam())) expected += line + "\n";
