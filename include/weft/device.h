@@ -35,6 +35,14 @@ class WorkerTeam {
  public:
   // num_workers = 0: as many as affinity and quota allow. Throws Error(invalid_argument) outside [0, 1024].
   explicit WorkerTeam(int num_workers = 0);
+  // Calls body(data) on so many threads, of which the caller is one, and returns when all have returned; fewer threads
+  // than asked for will do. `flags` is 0. libgomp's GOMP_parallel is one, which other OpenMP libraries have, too.
+  using Fork = void (*)(void (*body)(void*), void* data, unsigned num_threads, unsigned flags);
+  // A team that has no threads: each job runs on those that `fork` lends, such as the ones of a library that computes
+  // in turns with Weft, so that two teams do not spin for the same CPUs. Jobs of several callers do not queue. In a
+  // forked child, where such threads are missing, workers take turns on the caller. Throws Error(invalid_argument) for
+  // num_workers outside [1, 1024] and without fork.
+  WorkerTeam(int num_workers, Fork fork);
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;
   WorkerTeam& operator=(const WorkerTeam&) = delete;
@@ -49,7 +57,8 @@ class WorkerTeam {
     run_erased([](const void* j, int worker) { (*static_cast<const Job*>(j))(worker); }, &job);
   }
 
-  // All workers of the running job wait here for each other. Valid only inside run, by every worker.
+  // All workers of the running job wait here for each other. Valid only inside run, by every worker. Throws
+  // Error(unsupported) in a team with a fork.
   void barrier();
 
   // The team that calls without a stream use: WEFT_NUM_THREADS workers, or what affinity and quota allow.

@@ -18,6 +18,15 @@ void define_devices(nb::module_& m) {
                          "child on first use. Calls of several threads queue.")
       .def(nb::init<int>(), nb::arg("num_workers") = 0,
            "0: as many as affinity and quota allow. Raises Error(invalid_argument) outside [0, 1024].")
+      .def_static(
+          "on",
+          [](int num_workers, uintptr_t fork) {
+            return std::make_shared<WorkerTeam>(num_workers, reinterpret_cast<WorkerTeam::Fork>(fork));
+          },
+          nb::arg("num_workers"), nb::arg("fork"),
+          "A team on threads that another library lends, so that the two do not spin for the same CPUs. fork: the "
+          "address of its GOMP_parallel (device.h). Raises Error(invalid_argument) for 0, and for num_workers outside "
+          "[1, 1024].")
       .def_prop_ro("num_workers", &WorkerTeam::num_workers);
 
   nb::class_<PyStream>(m, "Stream", "Where work runs, in order: a team of threads, or a stream of a card.")

@@ -67,6 +67,21 @@ TEST(WorkerTeamFork, TeamWorksInAGrandchild) {
   }));
 }
 
+TEST(WorkerTeamFork, WorkersTakeTurnsInTheChildWhereThreadsWereLent) {
+  static int lent = 0;
+  WorkerTeam team(3, [](void (*body)(void*), void* data, unsigned, unsigned) {
+    ++lent;
+    body(data);
+  });
+  team.run([](int) {});
+  EXPECT_EQ(lent, 1);
+  EXPECT_TRUE(holds_in_child([&] {
+    std::vector<int> order;
+    team.run([&](int worker) { order.push_back(worker); });
+    return lent == 1 && order == std::vector<int>({0, 1, 2});
+  }));
+}
+
 TEST(WorkerTeamFork, ChildMayDestroyATeamItNeverUsed) {
   auto team = std::make_unique<WorkerTeam>(3);
   team->run([](int) {});

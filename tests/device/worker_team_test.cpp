@@ -267,6 +267,67 @@ TEST(WorkerTeam, RefusesANumberOfWorkersOutOfRange) {
   EXPECT_THROW(WorkerTeam(1025), Error);
 }
 
+// As GOMP_parallel does; kMissing: fewer threads than it is asked for.
+template <unsigned kMissing>
+void lend(void (*body)(void*), void* data, unsigned num_threads, unsigned flags) {
+  EXPECT_EQ(flags, 0u);
+  std::vector<std::thread> others;
+  for (unsigned i = 1 + kMissing; i < num_threads; ++i) others.emplace_back(body, data);
+  body(data);
+  for (std::thread& thread : others) thread.join();
+}
+
+TEST(WorkerTeam, RunsEveryWorkerOnceOnThreadsThatAreLent) {
+  for (const WorkerTeam::Fork fork : {&lend<0>, &lend<1>, &lend<7>}) {
+    WorkerTeam team(5, fork);
+    ASSERT_EQ(team.num_workers(), 5);
+    for (int run = 0; run < 20; ++run) {
+      std::vector<int> calls(5);
+      std::thread::id of_worker_0;
+      team.run([&](int worker) {
+        ++calls[static_cast<size_t>(worker)];
+        if (worker == 0) of_worker_0 = std::this_thread::get_id();
+        std::vector<int> inner;
+        team.run([&](int w) { inner.push_back(w); });  // one after another
+        EXPECT_EQ(inner, std::vector<int>({0, 1, 2, 3, 4}));
+      });
+      ASSERT_EQ(calls, std::vector<int>(5, 1));
+      ASSERT_EQ(of_worker_0, std::this_thread::get_id());
+    }
+  }
+}
+
+TEST(WorkerTeam, UsesTheThreadsThatAreLent) {
+  WorkerTeam team(3, lend<0>);
+  std::atomic<int> inside{0};
+  team.run([&](int) {  // ends when all three threads are inside
+    ++inside;
+    while (inside < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(inside, 3);
+}
+
+TEST(WorkerTeam, RethrowsFromThreadsThatAreLentAfterAllEnded) {
+  WorkerTeam team(4, lend<1>);
+  for (int thrower = 0; thrower < 4; ++thrower) {
+    std::atomic<int> ended{0};
+    EXPECT_THROW(team.run([&](int worker) {
+      ++ended;
+      if (worker == thrower) throw std::runtime_error("worker");
+    }),
+                 std::runtime_error);
+    EXPECT_EQ(ended, 4);
+  }
+  EXPECT_NO_THROW(team.run([](int) {}));
+  EXPECT_THROW(team.run([&](int) { team.barrier(); }), Error);
+}
+
+TEST(WorkerTeam, RefusesAForkThatIsNoneAndWorkersOutOfRangeBesideOne) {
+  EXPECT_THROW(WorkerTeam(2, nullptr), Error);
+  EXPECT_THROW(WorkerTeam(0, lend<0>), Error);
+  EXPECT_THROW(WorkerTeam(1025, lend<0>), Error);
+}
+
 TEST(WorkerTeam, DefaultsToWhatAffinityAndQuotaAllow) {
   const int n = WorkerTeam().num_workers();
   EXPECT_GE(n, 1);

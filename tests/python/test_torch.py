@@ -1,6 +1,9 @@
 """torch's tensors in Weft's calls, and Weft's operators in torch: opcheck, torch.compile, gradients."""
 import gc
+import os
 import re
+import subprocess
+import sys
 import unittest
 from unittest import mock
 
@@ -204,7 +207,32 @@ class Loader(torch.utils.data.Dataset):
         return weft.attend(self.SPEC, self.q[i], self.k[i], self.v[i])
 
 
+# Whether weft.torch's attention is that of a plain call, and which threads Weft has started after either.
+THREADS = """
+import pathlib
+import torch, weft, weft.torch
+
+def started():
+    names = [path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if name.startswith("weft")]
+
+torch.set_num_threads(2)
+kernel = weft.build(weft.AttentionSpec(head_dim_qk=32, head_dim_vo=32, kv_form=weft.KvForm.ragged))
+plan = kernel.plan(num_qo_heads=1, num_kv_heads=1, qo_indptr=[0, 400], kv_indptr=[0, 400], num_workers=2)
+q, k, v = torch.randn(3, 400, 1, 32)
+made = weft.torch.Attention(kernel, plan)(q, (k, v))[0]
+after = started()
+print(torch.equal(made, kernel.run(plan, q, (k, v))), after, started())
+"""
+
+
 class DataLoaders(TestCase):
+    def test_operators_run_on_torch_s_own_threads(self):
+        # In a process of its own: threads of Weft's stay where an earlier test has started some.
+        made = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "WEFT_NUM_THREADS": "2"})
+        self.assertEqual(made.stdout, "True [] ['weft-worker']\n", made.stderr)
+
     def test_workers_that_are_forked_compute_the_same(self):
         data = Loader()
         expected = torch.stack([data[i] for i in range(len(data))])  # its threads run before the fork

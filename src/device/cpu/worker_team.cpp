@@ -22,6 +22,7 @@ namespace weft {
 namespace {
 
 using Call = void (*)(const void*, int);
+using Fork = WorkerTeam::Fork;
 
 // Words that are waited on count above bit 0 (kSleepers).
 constexpr uint32_t kOne = 2;
@@ -48,7 +49,7 @@ thread_local Current t_current;
 
 class Team {
  public:
-  explicit Team(int num_workers);
+  Team(int num_workers, Fork fork);
   ~Team();
   int num_workers() const { return num_workers_; }
   void run(Call call, const void* job);
@@ -85,6 +86,7 @@ class Team {
   static void* thread_main(void* worker);
   void work(Call call, const void* job, int worker);
   static void run_nested(int num_workers, Call call, const void* job);
+  void run_forked(Call call, const void* job);
   void job_failed(std::exception_ptr error);
   void post(Call call, const void* job);
 
@@ -98,6 +100,8 @@ class Team {
   static Registry& registry();
 
   const int num_workers_;
+  const Fork fork_;              // null: threads of its own
+  const uint64_t forks_before_;  // forks of the process before the team was made
   alignas(kLinePair) SpinPolicy spin_policy_;
   State state_;
   uint32_t finish_at_ = 0;
@@ -120,8 +124,10 @@ Team::Registry::Registry() {
                  });
 }
 
-Team::Team(int num_workers)
+Team::Team(int num_workers, Fork fork)
     : num_workers_(num_workers),
+      fork_(fork),
+      forks_before_(registry().forks.load(std::memory_order_relaxed)),
       spin_policy_(num_workers, num_workers > cpu_info().num_cpus),
       workers_(static_cast<size_t>(num_workers)) {
   for (int i = 0; i < num_workers; ++i) {
@@ -200,6 +206,7 @@ void Team::post(Call call, const void* job) {
 
 void Team::run(Call call, const void* job) {
   if (t_current.team != nullptr) return run_nested(num_workers_, call, job);
+  if (fork_ != nullptr) return run_forked(call, job);
   const uint64_t forks = registry().forks.load(std::memory_order_relaxed);
   state_.callers.lock();
   struct Unlock {
@@ -249,6 +256,40 @@ void Team::run_nested(int num_workers, Call call, const void* job) {
   if (error) std::rethrow_exception(error);
 }
 
+// A job on threads that are lent: each takes the next worker, the caller worker 0 first.
+void Team::run_forked(Call call, const void* job) {
+  struct Shared {
+    Team& team;
+    Call call;
+    const void* job;
+    pthread_t caller;
+    std::atomic<int> next;  // worker that nobody has taken
+    std::mutex error_mutex;
+    std::exception_ptr error;
+
+    void work(int worker) {
+      t_current = {&team, worker, false};
+      try {
+        call(job, worker);
+      } catch (...) {
+        std::scoped_lock lock(error_mutex);
+        if (!error) error = std::current_exception();
+      }
+      t_current = {};
+    }
+  } shared{*this, call, job, pthread_self(), 1, {}, {}};
+  const auto body = [](void* data) {
+    Shared& s = *static_cast<Shared*>(data);
+    if (pthread_equal(pthread_self(), s.caller)) s.work(0);
+    for (int worker; (worker = s.next.fetch_add(1, std::memory_order_relaxed)) < s.team.num_workers_;) s.work(worker);
+  };
+  if (num_workers_ == 1 || registry().forks.load(std::memory_order_relaxed) != forks_before_)
+    body(&shared);
+  else
+    fork_(body, &shared, static_cast<unsigned>(num_workers_), 0);
+  if (shared.error) std::rethrow_exception(shared.error);
+}
+
 void Team::job_failed(std::exception_ptr error) {
   std::scoped_lock lock(state_.error_mutex);
   if (!state_.error) state_.error = std::move(error);
@@ -264,6 +305,9 @@ void Team::job_failed(std::exception_ptr error) {
 void Team::barrier() {
   ensure(t_current.team == this, "barrier() outside of a job of this team");
   ensure(!t_current.nested, "barrier() inside a nested run, whose workers take turns on one thread");
+  check(
+      fork_ == nullptr, ErrorCode::unsupported,
+      "barrier(): the team has a fork, which may lend fewer threads than there are workers; use a team of own threads");
   if (num_workers_ == 1) return;
   std::atomic<uint32_t>& word = state_.barrier.word;
   const uint32_t phase = phase_of(word.load(std::memory_order_acquire));
@@ -295,7 +339,14 @@ WorkerTeam::WorkerTeam(int num_workers) {
   check(num_workers >= 0 && num_workers <= kMaxWorkers, ErrorCode::invalid_argument,
         "num_workers = {}; allowed are 1 to {}, or 0 for as many as affinity and quota allow", num_workers,
         kMaxWorkers);
-  impl_ = std::make_unique<Impl>(num_workers > 0 ? num_workers : default_workers());
+  impl_ = std::make_unique<Impl>(num_workers > 0 ? num_workers : default_workers(), nullptr);
+}
+
+WorkerTeam::WorkerTeam(int num_workers, Fork fork) {
+  check(num_workers > 0 && num_workers <= kMaxWorkers, ErrorCode::invalid_argument,
+        "num_workers = {}; allowed beside fork are 1 to {}", num_workers, kMaxWorkers);
+  check(fork != nullptr, ErrorCode::invalid_argument, "fork = null; required is a function that lends threads");
+  impl_ = std::make_unique<Impl>(num_workers, fork);
 }
 
 WorkerTeam::~WorkerTeam() = default;
