@@ -1,5 +1,6 @@
 #include "device/cpu/cpuid.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -40,6 +41,15 @@ TEST(Isa, TheBf16DotIsFastOnAmdAlone) {
   while (std::getline(in, line) && !line.starts_with("vendor_id")) {
   }
   EXPECT_EQ(is_bf16_dot_fast(), detected_isa() == Isa::avx512_bf16 && line.ends_with("AuthenticAMD")) << line;
+}
+
+TEST(Isa, HasBf16TilesWhereTheSystemListsThem) {
+  std::ifstream in("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(in, line) && !line.starts_with("flags")) {
+  }
+  const auto lists = [&](std::string_view flag) { return (line + " ").find(fmt::format(" {} ", flag)) != line.npos; };
+  EXPECT_EQ(has_bf16_tiles(), detected_isa() == Isa::avx512_bf16 && lists("amx_bf16") && lists("amx_tile")) << line;
 }
 
 TEST(Isa, VectorStoresAreHalvedOnZen4) {

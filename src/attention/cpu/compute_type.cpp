@@ -1,4 +1,6 @@
+#include "attention/abi.h"
 #include "attention/cpu/traits.h"
+#include "attention/variant/text.h"
 #include "base/check.h"
 #include "device/cpu/cpuid.h"
 
@@ -24,8 +26,11 @@ DType compute_type(const AttentionSpec& spec, Isa isa) {
         to_string(isa));
   const bool integers = spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4;
   if (integers && has_byte_dot) return spec.compute.value_or(DType::int8);
-  const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16;
-  return spec.compute.value_or(bf16 && has_dot && is_bf16_dot_fast() ? DType::bf16 : DType::fp32);
+  const bool bf16 = spec.q_dtype == DType::bf16 && spec.kv_dtype == DType::bf16 && has_dot;
+  // What hooks make is multiplied in pairs where rows are few.
+  const bool in_tiles = has_bf16_tiles() && spec.head_dim_qk % abi::kColumnStep == 0 &&
+                        !names_hook(spec.variant, {"key_transform", "value_transform"});
+  return spec.compute.value_or(bf16 && (is_bf16_dot_fast() || in_tiles) ? DType::bf16 : DType::fp32);
 }
 
 }  // namespace weft

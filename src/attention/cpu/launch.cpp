@@ -7,6 +7,7 @@
 
 #include "attention/trace.h"
 #include "base/check.h"
+#include "device/cpu/cpuid.h"
 
 namespace weft::attention::cpu {
 namespace {
@@ -85,8 +86,12 @@ void launch(const AttentionKernel::Impl& kernel, const RunArgs& given, Workspace
   const auto& code = static_cast<const CpuCode&>(*kernel.code);
   const auto& plan = *static_cast<const PlanHeader*>(workspace.data());
   int mask_error = 0;
-  const AttendArgs args = {given, &plan, code.leaf.leaf, compute_of(kernel.compute),
-                           kernel.check_masks ? &mask_error : nullptr};
+  const AttendArgs args = {given,
+                           &plan,
+                           code.leaf.leaf,
+                           compute_of(kernel.compute),
+                           kernel.check_masks ? &mask_error : nullptr,
+                           kernel.compute == DType::bf16 && has_bf16_tiles()};
   const int* indptr = section<int>(&plan, plan.worker_indptr);
   const WorkItem* items = section<WorkItem>(&plan, plan.items);
   WorkerTeam& team = stream.team();

@@ -4,6 +4,7 @@
 #include <cpuid.h>
 #endif
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -179,6 +180,22 @@ bool is_bf16_dot_fast(std::string_view vendor) { return vendor == "AuthenticAMD"
 bool is_bf16_dot_fast() {
   static const bool fast = detected_isa() == Isa::avx512_bf16 && is_bf16_dot_fast(vendor_name());
   return fast;
+}
+
+bool has_bf16_tiles() {
+#if defined(__x86_64__)
+  static const bool has = [] {
+    constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (detected_isa() != Isa::avx512_bf16 || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+    if ((edx & kAmxBf16) == 0 || (edx & kAmxTile) == 0) return false;
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return has;
+#else
+  return false;
+#endif
 }
 
 bool are_vector_stores_halved(std::string_view vendor, unsigned family) {

@@ -22,6 +22,10 @@ std::span<const char* const> compiler_flags(Isa isa);
 bool is_bf16_dot_fast(std::string_view vendor);
 bool is_bf16_dot_fast();  // of this machine
 
+// Whether this machine multiplies bf16 in tiles of registers (AMX), and the system lets the process use them, which the
+// first call asks it for. avx512_bf16's kernels do so.
+bool has_bf16_tiles();
+
 // Whether such a processor takes two cycles to store 64 bytes: AMD's Zen 4 does, which is family 25.
 bool are_vector_stores_halved(std::string_view vendor, unsigned family);
 bool are_vector_stores_halved();  // of this machine

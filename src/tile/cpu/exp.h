@@ -1,7 +1,7 @@
 // Exponentials.
 #pragma once
 
-#include "tile/cpu/vec.h"
+#include "tile/cpu/bf16_dot.h"
 
 namespace weft::tile::WEFT_ISA_NAME {
 
@@ -18,6 +18,22 @@ WEFT_INLINE F32 exp2(F32 x) {
   // Multiplied, not added to the exponent: a NaN's payload must not turn into a number.
   return as_f32(as_u32(shifted) << 23) * fma(g, f, broadcast(2.f));
 }
+
+#if defined(WEFT_HAS_BF16_DOT)
+// 2^x to 3.5e-6 of itself, exact and without a step where x is an integer, for what is rounded to bf16: 0 below -150,
+// NaN for every NaN.
+WEFT_INLINE F32 exp2_for_bf16(F32 x) {
+  F32 f;  // x - floor(x); 0 of infinities
+  asm("vreduceps $9, %1, %0" : "=v"(f) : "v"(x));
+  F32 g = fma(f, broadcast(1.35557475e-02f), broadcast(5.20323701e-02f));
+  g = fma(g, f, broadcast(2.41379768e-01f));
+  g = fma(g, f, broadcast(6.93032146e-01f));
+  g = fma(g, f, broadcast(1.f));
+  F32 p;  // g * 2^floor(x)
+  asm("vscalefps %2, %1, %0" : "=v"(p) : "v"(g), "v"(x));
+  return p;
+}
+#endif
 
 namespace detail {
 // e^x = 2^exponent * (1 + rest), rest within [-0.3, 0.42].

@@ -11,6 +11,11 @@ using namespace weft::tile::WEFT_ISA_NAME;
 
 void probe_exp(const float* x, float* y) { store(y, exp(load(x))); }
 void probe_expm1(const float* x, float* y) { store(y, expm1(load(x))); }
+#if defined(WEFT_HAS_BF16_DOT)
+void probe_exp2_for_bf16(const float* x, float* y) { store(y, exp2_for_bf16(load(x))); }
+#else
+constexpr void (*probe_exp2_for_bf16)(const float*, float*) = nullptr;
+#endif
 void probe_transpose(const float* x, float* y) {
   F32 rows[kLanes];
   for (int i = 0; i < kLanes; ++i) rows[i] = load(x + i * kLanes);
@@ -50,7 +55,7 @@ void probe_dot_shorts(const int* acc, const void* a, const void* b, int* sum) {
 }  // namespace
 
 extern const VecProbe kProbe;
-const VecProbe kProbe = {kLanes,      probe_exp,    probe_expm1,     probe_transpose, probe_sum_each,
-                         probe_widen, probe_narrow, probe_split_i16, probe_dot_shorts};
+const VecProbe kProbe = {kLanes,         probe_exp,   probe_expm1,  probe_exp2_for_bf16, probe_transpose,
+                         probe_sum_each, probe_widen, probe_narrow, probe_split_i16,     probe_dot_shorts};
 
 }  // namespace weft::testing::WEFT_ISA_NAME

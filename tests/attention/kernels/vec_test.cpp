@@ -67,6 +67,26 @@ TEST_P(Vec, ExpOfEveryKindOfNanIsNan) {
     }
 }
 
+TEST_P(Vec, PowersOfTwoForBf16AreWithinFourMillionths) {
+  if (probe().exp2_for_bf16 == nullptr) GTEST_SKIP() << "no dot product of bf16";
+  const auto exp2 = [&](float x) {
+    std::vector<float> in(16, x), out(16);
+    probe().exp2_for_bf16(in.data(), out.data());
+    return out[15];
+  };
+  for (float x = -125.9f; x < 1; x += 0.0173f) {
+    const double expected = std::exp2(static_cast<double>(x));
+    EXPECT_NEAR(exp2(x), expected, expected * 4e-6) << x;
+  }
+  EXPECT_EQ(exp2(0.f), 1.f);
+  EXPECT_EQ(exp2(-3.f), 0.125f);
+  EXPECT_EQ(exp2(-1e-41f), 1.f);
+  EXPECT_NEAR(exp2(std::nextafter(-3.f, -4.f)), 0.125f, 1e-7f);
+  EXPECT_EQ(exp2(-200.f), 0.f);
+  EXPECT_EQ(exp2(-INFINITY), 0.f);
+  EXPECT_TRUE(std::isnan(exp2(NAN)));
+}
+
 TEST_P(Vec, Expm1IsWithinTwoUlpsNearZeroToo) {
   const auto expm1 = [&](float x) {
     const std::vector<float> in(16, x);

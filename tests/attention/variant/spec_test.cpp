@@ -152,7 +152,15 @@ TEST(Spec, ComputesInWhatItNamesOrSaysWhyNot) {
 
 TEST(Spec, ComputesInBf16OnlyWhereBothSidesAreAndTheMachineMultipliesItFast) {
   const AttentionSpec both{.q_dtype = DType::bf16, .kv_dtype = DType::bf16};
-  EXPECT_EQ(compute_type(both, Isa::avx512_bf16), is_bf16_dot_fast() ? DType::bf16 : DType::fp32);
+  EXPECT_EQ(compute_type(both, Isa::avx512_bf16), is_bf16_dot_fast() || has_bf16_tiles() ? DType::bf16 : DType::fp32);
+  // Tiles take 32 elements of a key, and few rows are multiplied in pairs where a hook has made it.
+  const AttentionSpec narrow{.q_dtype = DType::bf16, .kv_dtype = DType::bf16, .head_dim_qk = 80};
+  const AttentionSpec hooked{
+      .q_dtype = DType::bf16,
+      .kv_dtype = DType::bf16,
+      .variant = own("struct Own { real key_transform(P, Vec x, int i, Row) { return x[i]; } };")};
+  for (const AttentionSpec& spec : {narrow, hooked})
+    EXPECT_EQ(compute_type(spec, Isa::avx512_bf16), is_bf16_dot_fast() ? DType::bf16 : DType::fp32);
   EXPECT_EQ(compute_type(both, Isa::avx512), DType::fp32);
   EXPECT_EQ(compute_type({.q_dtype = DType::fp32, .kv_dtype = DType::bf16}, Isa::avx512_bf16), DType::fp32);
   EXPECT_EQ(compute_type({.q_dtype = DType::bf16, .kv_dtype = DType::fp16}, Isa::avx512_bf16), DType::fp32);

@@ -33,6 +33,7 @@ void AttendLatent::attend(const WorkItem& work) {
   TileCursor cursor = item.start(work);
   load_queries(item.states, 0, queries_);
   pack_queries();
+  [[maybe_unused]] const TilesInUse tiles_in_use(item.unit.args);
   Prefetcher prefetcher;
   KvTile tile, next;
   int stage = 0;
@@ -99,7 +100,7 @@ void AttendLatent::multiply_keys(const Slice& latent, Prefetcher& prefetcher) {
                    .alpha = nullptr,
                    .rows = n,
                    .vectors = query_vectors_},
-                  bf16, prefetcher);
+                  packed_words(args, dim), prefetcher);
 }
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

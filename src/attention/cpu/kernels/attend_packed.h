@@ -16,6 +16,7 @@ class AttendPacked {
   void attend(const WorkItem& work) {
     TileCursor cursor = item.start(work);
     keys_.load_queries();
+    [[maybe_unused]] const TilesInUse tiles(item.unit.args);
     Prefetcher prefetcher;
     KvTile tile, next;
     int stage = 0;

@@ -27,6 +27,9 @@ struct AttendArgs : RunArgs {
   // Null, or: every tile is treated as a boundary tile, and 1 is stored where its class disagrees with its rows'
   // intervals.
   int* mask_error;
+  // Whether products in bf16 may be made in tiles of registers (has_bf16_tiles). Many rows are multiplied so then, and
+  // few ones, whose keys and values no hook makes, in fp32.
+  bool has_tiles;
 };
 
 // A tile of scores, as the leaf leaves them where the variant has one.

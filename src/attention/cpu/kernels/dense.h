@@ -4,7 +4,7 @@
 
 #include "attention/cpu/kernels/prefetcher.h"
 #include "attention/cpu/kernels/unit_view.h"
-#include "tile/cpu/bf16_dot.h"
+#include "tile/cpu/bf16_tiles.h"
 #include "tile/cpu/convert.h"
 #include "tile/cpu/int_dot.h"
 
@@ -71,10 +71,31 @@ struct Product {
   const float* alpha;
   int rows, vectors;
 };
+// In tiles of registers a is row-major, `words` is a multiple of kLanes, and a is read as far as whole tiles reach: so
+// many rows beyond its own.
+inline constexpr int kRowsBeyond = 15;
 // Tiles of registers that it works on.
 int num_register_tiles(int rows, int words, int vectors);
 // Beside each, some lines of memory are fetched (Prefetcher::spread), one a step.
-void multiply_packed(const Product& product, bool bf16, Prefetcher& prefetcher);
+void multiply_packed(const Product& product, Words words, Prefetcher& prefetcher);
+#if defined(WEFT_HAS_BF16_TILES)
+void multiply_in_tiles(const Product& product, Prefetcher& prefetcher);
+// The tile registers of this thread, where an item's products use them.
+class TilesInUse {
+ public:
+  explicit TilesInUse(const AttendArgs& args);
+  ~TilesInUse();
+  TilesInUse(const TilesInUse&) = delete;
+  TilesInUse& operator=(const TilesInUse&) = delete;
+
+ private:
+  const bool in_use_;
+};
+#else
+struct TilesInUse {
+  explicit TilesInUse(const AttendArgs&) {}
+};
+#endif
 
 // to[row][token] = from[token][row]; `tokens` is a multiple of kLanes, rows of `from` are whole vectors.
 void transpose_scores(const float* from, long long ld_from, int num_rows, int tokens, float* to, long long ld);

@@ -236,12 +236,10 @@ const Loader& loader_for(Element element, [[maybe_unused]] bool compute_bf16) {
   return kLoader<Int4>;
 }
 
-void multiply_packed(const Product& product, [[maybe_unused]] bool bf16, Prefetcher& prefetcher) {
+void multiply_packed(const Product& product, [[maybe_unused]] Words words, Prefetcher& prefetcher) {
 #if defined(WEFT_HAS_BF16_DOT)
-  if (bf16) {
-    multiply_panels<MultiplyPairs>(product, prefetcher);
-    return;
-  }
+  if (words == Words::tiles) return multiply_in_tiles(product, prefetcher);
+  if (words == Words::pairs) return multiply_panels<MultiplyPairs>(product, prefetcher);
 #endif
   multiply_panels<MultiplyF32>(product, prefetcher);
 }

@@ -70,8 +70,8 @@ void DirectValues::order(float* o, long long rows) const {
 
 PackedKeys::PackedKeys(Item& item, Arena& arena)
     : item_(item),
-      queries_(arena.allocate<float>(static_cast<long long>(item.unit.states) * item.keys.dim())),
-      panel_(arena.allocate<float>(panel_stride(item.keys.dim()))) {}
+      queries_(arena.allocate<float>(static_cast<long long>(item.unit.states + kRowsBeyond) * item.keys.dim())),
+      panels_(arena.allocate<float>(kPanelsAtOnce * panel_stride(item.keys.dim()))) {}
 
 void PackedKeys::load_queries() {
   for (int head = 0; head < item_.unit.heads; ++head)
@@ -83,20 +83,22 @@ void PackedKeys::multiply(const Slice& slice, Prefetcher& prefetcher) {
   const KvSource::Rows rows = item_.keys.rows(slice);
   const int dim = item_.keys.dim(), words = dim / per_word(args);
   float* scores = item_.scores.of(slice.head);
-  for (int t = 0; t < round_up(slice.n, abi::kColumnStep); t += kPanel) {
-    item_.keys.loader().pack_keys(rows.at + t, rows.offset, kPanel, dim, panel_);
+  const int tokens = round_up(slice.n, abi::kColumnStep);
+  for (int t = 0; t < tokens; t += kPanelsAtOnce * kPanel) {
+    const int n = min_of(kPanelsAtOnce * kPanel, tokens - t);
+    item_.keys.loader().pack_keys(rows.at + t, rows.offset, n, dim, panels_);
     multiply_packed({.a = queries_of(slice.head),
                      .lda = words,
                      .a_stride = 0,
-                     .b = panel_,
-                     .stride = 0,
+                     .b = panels_,
+                     .stride = panel_stride(words),
                      .words = words,
                      .c = scores + t,
                      .ldc = item_.scores.ld(),
                      .alpha = nullptr,
                      .rows = item_.unit.group_rows,
-                     .vectors = kPanel / kLanes},
-                    args.compute == Compute::bf16, prefetcher);
+                     .vectors = n / kLanes},
+                    packed_words(args, dim), prefetcher);
   }
   if (item_.keys.scales_columns()) item_.keys.scales.multiply(slice, item_.unit.group_rows, scores, item_.scores.ld());
 }
@@ -119,19 +121,21 @@ void PackedValues::multiply(const Slice& slice, Prefetcher& prefetcher) {
 
 void multiply_packed_values(Item& item, const KvTile& tile, int head, const float* panels, Prefetcher& prefetcher) {
   const int elements = per_word(item.unit.args);
+  const Words words = packed_words(item.unit.args, abi::kColumnStep);
   const States& states = item.states;
-  multiply_packed({.a = item.scores.probs(head, 0),
-                   .lda = item.scores.ld() / elements,
-                   .a_stride = 0,
-                   .b = panels,
-                   .stride = panel_stride(round_up(tile.n, abi::kColumnStep) / elements),
-                   .words = (tile.n + elements - 1) / elements,
-                   .c = states.o_of(head),
-                   .ldc = states.ld_o,
-                   .alpha = states.alpha + static_cast<long long>(head) * item.unit.group_rows,
-                   .rows = item.unit.group_rows,
-                   .vectors = static_cast<int>(states.ld_o / kLanes)},
-                  item.unit.args.compute == Compute::bf16, prefetcher);
+  multiply_packed(
+      {.a = item.scores.probs(head, 0),
+       .lda = item.scores.ld() / elements,
+       .a_stride = 0,
+       .b = panels,
+       .stride = panel_stride(round_up(tile.n, abi::kColumnStep) / elements),
+       .words = (words == Words::tiles ? round_up(tile.n, abi::kColumnStep) : tile.n + elements - 1) / elements,
+       .c = states.o_of(head),
+       .ldc = states.ld_o,
+       .alpha = states.alpha + static_cast<long long>(head) * item.unit.group_rows,
+       .rows = item.unit.group_rows,
+       .vectors = static_cast<int>(states.ld_o / kLanes)},
+      words, prefetcher);
 }
 
 }  // namespace weft::attention::cpu::WEFT_ISA_NAME

@@ -61,7 +61,9 @@ class PackedKeys {
     return queries_ + static_cast<long long>(head) * item_.unit.group_rows * item_.keys.dim();
   }
   Item& item_;
-  float *queries_, *panel_;  // a panel is multiplied as soon as it is packed, from the first-level cache
+  // Panels are multiplied as soon as they are packed, from the first-level cache.
+  static constexpr int kPanelsAtOnce = 2;
+  float *queries_, *panels_;
 };
 
 class PackedValues {

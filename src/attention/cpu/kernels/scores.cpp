@@ -12,7 +12,7 @@ Scores::Scores(const States& states, const Columns& columns, int heads, long lon
       head_floats_(unit_.group_rows * ld) {
   const long long floats = heads * head_floats_;
   scores_ = arena.allocate<float>(floats);
-  probs_ = unit_.args.compute == Compute::bf16 ? arena.allocate<unsigned short>(floats) : nullptr;
+  probs_ = unit_.args.compute == Compute::bf16 ? arena.allocate<unsigned short>(floats + kRowsBeyond * ld) : nullptr;
   visible_ = arena.allocate<unsigned char>(unit_.plan.bits_index.count > 0 ? ld : 0);
 }
 

@@ -11,6 +11,7 @@ constexpr int kGroup = 8;  // rows that take both passes together: the second ne
 // Where two vectors of a row's results go, at column j.
 struct InPlace {
   float* scores;
+  static WEFT_INLINE F32 exp2_of(F32 x) { return exp2(x); }
   WEFT_INLINE void put(int j, F32 a, F32 b) const {
     store(scores + j, a);
     store(scores + j + kLanes, b);
@@ -20,6 +21,7 @@ struct InPlace {
 #if defined(WEFT_HAS_BF16_DOT)
 struct Rounded {
   unsigned short* probs;
+  static WEFT_INLINE F32 exp2_of(F32 x) { return exp2_for_bf16(x); }
   WEFT_INLINE void put(int j, F32 a, F32 b) const { store_bf16_pair(probs + j, a, b); }
   static Rounded of(const SoftmaxTile& tile, int row) { return {tile.probs_bf16 + row * tile.ld}; }
 };
@@ -61,14 +63,22 @@ void scale_and_mask(const SoftmaxTile& tile, const abi::ScoreRow& row, float* sc
   }
 }
 
-// NaN left out: it reaches the result through the exponential.
-float maximum(const float* scores, int n, F32 scale, float start) {
-  F32 top0 = broadcast(start), top1 = top0;
-  for (int j = 0; j < n; j += 2 * kLanes) {
-    top0 = max(load(scores + j) * scale, top0);
-    top1 = max(load(scores + j + kLanes) * scale, top1);
-  }
-  return max_lanes(max(top0, top1));
+// Of scores times scale. NaN left out: it reaches the result through the exponential.
+float maximum(const float* scores, int n, float scale, float start) {
+  F32 top0 = broadcast(-__builtin_inff()), top1 = top0;
+  const bool ascending = scale >= 0x1p-126f && scale < __builtin_inff();  // so do rounded products with it
+  if (ascending)
+    for (int j = 0; j < n; j += 2 * kLanes) {
+      top0 = max(load(scores + j), top0);
+      top1 = max(load(scores + j + kLanes), top1);
+    }
+  else
+    for (int j = 0; j < n; j += 2 * kLanes) {
+      top0 = max(load(scores + j) * scale, top0);
+      top1 = max(load(scores + j + kLanes) * scale, top1);
+    }
+  const float top = max_lanes(max(top0, top1)) * (ascending ? scale : 1.f);
+  return top > start ? top : start;
 }
 
 // 2^(s * factor - base); returns the sum.
@@ -76,8 +86,8 @@ template <class To>
 float exponentials(const float* scores, const To& to, int n, F32 factor, F32 base) {
   F32 sum0 = {}, sum1 = {};
   for (int j = 0; j < n; j += 2 * kLanes) {
-    const F32 p0 = exp2(load(scores + j) * factor - base);
-    const F32 p1 = exp2(load(scores + j + kLanes) * factor - base);
+    const F32 p0 = To::exp2_of(load(scores + j) * factor - base);
+    const F32 p1 = To::exp2_of(load(scores + j + kLanes) * factor - base);
     sum0 += p0;
     sum1 += p1;
     to.put(j, p0, p1);
@@ -122,7 +132,7 @@ void softmax_rows(const SoftmaxTile& tile) {
     }
     float base[kGroup];
     for (int row = first; row < end; ++row) {
-      const float before = tile.m[row], m = maximum(scores(row), n, scale, before);
+      const float before = tile.m[row], m = maximum(scores(row), n, scales.later, before);
       tile.m[row] = m;
       if (is_far(m) || is_far(before)) {
         base[row - first] = rounded(m * kLog2E);

@@ -9,8 +9,17 @@ constexpr int round_up(int n, int step) { return (n + step - 1) / step * step; }
 constexpr int min_of(int a, int b) { return a < b ? a : b; }
 constexpr int max_of(int a, int b) { return a > b ? a : b; }
 
+// What words of packed products are: floats, pairs of bf16, or pairs that are multiplied in tiles of registers.
+enum class Words { floats, pairs, tiles };
+
 // Elements of a word of a product.
 inline int per_word(const AttendArgs& args) { return args.compute == Compute::bf16 ? 2 : 1; }
+
+// How packed products over `dim` elements are multiplied; of those over tokens, which are padded, it is kColumnStep.
+inline Words packed_words(const AttendArgs& args, int dim) {
+  if (args.compute != Compute::bf16) return Words::floats;
+  return args.has_tiles && dim % abi::kColumnStep == 0 ? Words::tiles : Words::pairs;
+}
 
 // What all items of a unit have in common: its rows, heads and page list.
 struct UnitView {
