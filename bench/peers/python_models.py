@@ -19,10 +19,11 @@ def seconds_of(operation):
     return time.perf_counter() - start
 
 
-def decode(model, tokens, steps):
-    """A reading of each implementation: seconds of a step behind so many tokens."""
+def decode(model, tokens, steps, peers_cache):
+    """A reading of each implementation: seconds of a step behind so many tokens, with Weft's cache or the peer's."""
     import torch
-    from transformers import DynamicCache
+
+    import weft.transformers
 
     ids = torch.randint(3, 40000, (1, tokens), generator=torch.Generator().manual_seed(1))
     caches = {}
@@ -31,8 +32,9 @@ def decode(model, tokens, steps):
         model.set_attn_implementation(implementation)
         with torch.inference_mode():
             if implementation not in caches:
-                caches[implementation] = DynamicCache(config=model.config)
-                model(input_ids=ids, cache=caches[implementation], logits_to_keep=1)
+                made = weft.transformers.cache(model.config) if implementation == "weft" else peers_cache()
+                caches[implementation] = made
+                model(input_ids=ids, cache=made, logits_to_keep=1)
 
             def run():
                 for step in range(steps):
@@ -83,6 +85,8 @@ def batch(model, requests, tokens, new_tokens):
 
 
 def measure(table, options):
+    from transformers import DynamicCache, StaticCache
+
     import weft.transformers
 
     if options.model is None:
@@ -90,11 +94,16 @@ def measure(table, options):
     weft.transformers.register()
     model = load(options.model)
     long, few, new_tokens = (128, 2, 4) if options.quick else (4096, 16, 32)
-    for name, reading in ((f"decode behind {long:,} tokens", decode(model, long, 8)),
-                          (f"prefill of {long:,} tokens", prefill(model, long)),
-                          (f"{few} requests of 256 tokens in generate_batch, {new_tokens} new ones each",
-                           batch(model, few, 256, new_tokens))):
+    steps = 8
+    dynamic, static = (lambda: DynamicCache(config=model.config),
+                       lambda: StaticCache(config=model.config, max_cache_len=long + steps))
+    for name, peer, reading in (
+            (f"decode behind {long:,} tokens", "sdpa, its dynamic cache", decode(model, long, steps, dynamic)),
+            (f"decode behind {long:,} tokens", "sdpa, its static cache", decode(model, long, steps, static)),
+            (f"prefill of {long:,} tokens", "sdpa", prefill(model, long)),
+            (f"{few} requests of 256 tokens in generate_batch, {new_tokens} new ones each", "sdpa",
+             batch(model, few, 256, new_tokens))):
         own, sdpa = (lambda: reading("weft")), (lambda: reading("sdpa"))
         own()  # kernels are compiled, caches filled
         sdpa()
-        table.put("models", f"transformers, bf16: {name}", "ms", *table.turns(own, sdpa), "sdpa", scale=1e3)
+        table.put("models", f"transformers, bf16: {name}", "ms", *table.turns(own, sdpa), peer, scale=1e3)

@@ -318,12 +318,17 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     def lengths() -> _weft.PlanInput:
         return _weft.PlanInput(num_qo_heads=heads, num_kv_heads=key.shape[1],
                                qo_indptr=list(range(0, batch * queries + 1, queries)), kv_len=[kv_len] * batch,
-                               max_kv_len=key.shape[2])
+                               max_kv_len=key.shape[2], num_workers=_num_workers(query))
 
     rows = query.transpose(1, 2).reshape(-1, heads, query.shape[-1])
     o = call(pattern, rows, key, value, arrays, _weft.KvForm.padded, _weft.Layout.hnd,
-             (batch, heads, queries, kv_len, *key.shape[1:3]), lengths)
+             (batch, heads, queries, kv_len, *key.shape[1:3], _num_workers(query)), lengths)
     return o.view(batch, queries, heads, -1), None
+
+
+def _num_workers(query: Tensor) -> int:
+    """As many as torch has threads, which run the work; 0 on a card, which has its own."""
+    return torch.get_num_threads() if query.device.type == "cpu" else 0
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, dropout: float, position_bias: Any,
@@ -345,6 +350,63 @@ def _run(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, arrays: Mapping[str,
     o: Tensor = kernel.kernel.run(kernel.plan(lengths, make), q.detach(), (k.detach(), v.detach()), sm_scale=scaling,
                                   tensors={**arrays, **sinks}, stream=_stream(q))
     return o
+
+
+# ---------------------------------------------------------------- the cache of sequences that grow
+
+
+def cache(config: Any, **options: Any) -> Any:
+    """A DynamicCache of a model's config that writes new tokens behind the others; transformers' own copies them all.
+
+    For any attn_implementation. Its options are DynamicCache's. Keys and values are the beginnings of arrays with room
+    for more: those of tokens that a crop took away are overwritten by the next ones.
+    """
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer
+
+    made = DynamicCache(config=config, **options)
+    made.layers = [_growing_layer()() if type(layer) is DynamicLayer else layer for layer in made.layers]
+    return made
+
+
+class _Room:
+    """Memory [batch, heads, room, dim] of which the first tokens are in use."""
+
+    def __init__(self) -> None:
+        self._all: Optional[Tensor] = None
+
+    def append(self, tokens: Optional[Tensor], new: Tensor) -> Tensor:
+        """tokens [batch, heads, tokens, dim] with new ones behind them; copied where there is no room, or elsewhere."""
+        batch, heads, count, dim = new.shape
+        before = tokens.shape[2] if tokens is not None and tokens.dim() == 4 else 0
+        length, room = before + count, self._all
+        if room is None or room.shape[2] < length or room.shape[0] != batch or before > 0 and not self._begins(tokens):
+            room = self._all = new.new_empty((batch, heads, length + max(length // 4, 256), dim))
+            if tokens is not None and before > 0:
+                room[:, :, :before] = tokens
+        room[:, :, before:length] = new
+        return room[:, :, :length]
+
+    def _begins(self, tokens: Optional[Tensor]) -> bool:
+        """Whether it begins with these, which others may have put in their place."""
+        return self._all is not None and tokens is not None and self._all.data_ptr() == tokens.data_ptr() and \
+            self._all.stride() == tokens.stride()
+
+
+@functools.lru_cache(maxsize=1)
+def _growing_layer() -> Any:
+    from transformers.cache_utils import DynamicLayer
+
+    class GrowingLayer(DynamicLayer):  # type: ignore[misc, no-untyped-call, unused-ignore]
+        def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+            if not self.is_initialized:
+                self.lazy_initialization(key_states, value_states)
+                self._of_keys, self._of_values = _Room(), _Room()
+            self.keys = self._of_keys.append(self.keys, key_states)
+            self.values = self._of_values.append(self.values, value_states)
+            return self.keys, self.values
+
+    return GrowingLayer
 
 
 # ---------------------------------------------------------------- rows of several requests, and generate_batch
@@ -374,16 +436,17 @@ def _ragged(call: Callable[..., Tensor], pattern: Pattern, query: Tensor, key: T
     qo_indptr, kv_indptr = options["cu_seq_lens_q"].tolist(), options["cu_seq_lens_k"].tolist()
     _, heads, tokens, _ = query.shape
     q, pages = query[0].transpose(0, 1)[:qo_indptr[-1]], options.get("weft_pages")
-    lengths = {"num_qo_heads": heads, "num_kv_heads": key.shape[1], "qo_indptr": qo_indptr}
+    lengths = {"num_qo_heads": heads, "num_kv_heads": key.shape[1], "qo_indptr": qo_indptr,
+               "num_workers": _num_workers(query)}
     if pages is None:
         o = call(pattern, q, key[0], value[0], {}, _weft.KvForm.ragged, _weft.Layout.hnd,
-                 (tuple(qo_indptr), tuple(kv_indptr), heads, key.shape[1]),
+                 (tuple(qo_indptr), tuple(kv_indptr), heads, key.shape[1], lengths["num_workers"]),
                  lambda: _weft.PlanInput(**lengths, kv_indptr=kv_indptr))
     else:
         indptr, ids, last = pages.table(kv_indptr)
         size, count = pages.k.shape[1], pages.k.shape[0]
         o = call(pattern, q, pages.k, pages.v, {}, _weft.KvForm.paged, _weft.Layout.nhd,
-                 (tuple(qo_indptr), tuple(kv_indptr), tuple(ids), heads),
+                 (tuple(qo_indptr), tuple(kv_indptr), tuple(ids), heads, lengths["num_workers"]),
                  lambda: _weft.PlanInput(**lengths, pages=_weft.PageTableView(size, count, indptr, ids, last)))
     if len(q) < tokens:  # what only fills a step up to a fixed size
         o = torch.cat([o, o.new_zeros((tokens - len(q), *o.shape[1:]))])

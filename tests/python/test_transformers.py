@@ -132,6 +132,50 @@ class Models(TestCase):
             self.assert_close(want.transpose(1, 2), by_torch)
             self.assert_close(o, want)
 
+    def test_a_cache_that_writes_in_place(self):
+        for model in (model_of("Llama"), model_of("Gemma2", sliding_window=8, query_pre_attn_scalar=40)):
+            model.set_attn_implementation("weft")
+            tokens = TOKENS.repeat(1, 20)
+            own, theirs = weft.transformers.cache(model.config), transformers.DynamicCache(config=model.config)
+            memory = set()
+
+            def step(ids):
+                with torch.no_grad():
+                    made, want = model(input_ids=ids, cache=own).logits, model(input_ids=ids, cache=theirs).logits
+                self.assert_close(made, want, 2e-4)
+                for a, b in zip(own.layers, theirs.layers):
+                    self.assertTrue(torch.equal(a.keys, b.keys) and torch.equal(a.values, b.values))
+                    self.assertEqual(a.get_seq_length(), b.get_seq_length())
+                memory.add(own.layers[-1].keys.data_ptr())
+
+            step(tokens[:, :7])
+            for i in range(7, 12):
+                step(tokens[:, i:i + 1])
+            self.assertEqual(len(memory), 1)  # nothing was copied
+            if model.config.model_type == "llama":
+                for cache in (own, theirs):
+                    cache.crop(-4)
+                step(tokens[:, 30:33])
+                self.assertEqual(len(memory), 1)
+            step(tokens[:, 40:300])
+            self.assertEqual(len(memory), 2)  # there was no room
+            order = torch.tensor([1, 0])
+            for cache in (own, theirs):
+                cache.reorder_cache(order)
+            step(tokens[:, 20:21])
+            for cache in (own, theirs):
+                cache.batch_select_indices(torch.tensor([1]))
+            step(tokens[:1, 21:22])
+            for cache in (own, theirs):
+                cache.reset()
+            step(tokens[:1, :5])
+
+    def test_generates_with_the_cache_that_writes_in_place(self):
+        model = model_of("Llama")
+        want, _ = self.generated(model, "weft", input_ids=TOKENS)
+        made, _ = self.generated(model, "weft", input_ids=TOKENS, cache=weft.transformers.cache(model.config))
+        self.assertEqual(made.tolist(), want.tolist())
+
     def test_refusals(self):
         model = model_of("Llama")
         model.set_attn_implementation("weft")
