@@ -289,10 +289,11 @@ bool needs_gradient(nb::handle object) {
   return wanted.is_valid() && wanted.ptr() == Py_True;
 }
 
-bool is_negated(nb::handle object) {
+// Lazily negated are parts of complex numbers, which torch has in three types.
+bool is_negated(nb::handle object, DType dtype) {
+  if (dtype != DType::fp16 && dtype != DType::fp32 && dtype != DType::fp64) return false;
   static PyObject* const kName = PyUnicode_InternFromString("is_neg");
-  const nb::object method = nb::steal(PyObject_GetAttr(object.ptr(), kName));
-  const nb::object negated = nb::steal(method.is_valid() ? PyObject_CallNoArgs(method.ptr()) : nullptr);
+  const nb::object negated = nb::steal(PyObject_CallMethodNoArgs(object.ptr(), kName));  // makes no bound method
   if (!negated.is_valid()) PyErr_Clear();
   return negated.is_valid() && negated.ptr() == Py_True;
 }
@@ -344,10 +345,6 @@ nb::object call_dlpack(nb::handle object, bool with_version, const Stream& strea
 }
 
 Array from_dlpack_object(std::string_view name, nb::handle object, const Stream& stream) {
-  check(!known(object).may_be_negated || !is_negated(object), ErrorCode::invalid_argument,
-        "{}: is a view whose elements are negated when they are read, which its memory does not say: copy it first, "
-        "with x.resolve_neg()",
-        name);
   if (const DlExchange* const exchange = known(object).exchange)
     if (const std::optional<Array> array = from_exchange(name, object, *exchange, stream)) return *array;
   nb::object capsule;
@@ -417,6 +414,10 @@ Array to_array(std::string_view name, nb::handle object, const Stream& stream) {
       break;
     case Form::dlpack:
       array = from_dlpack_object(name, object, stream);
+      check(!known(object).may_be_negated || !is_negated(object, array.view.dtype()), ErrorCode::invalid_argument,
+            "{}: is a view whose elements are negated when they are read, which its memory does not say: copy it "
+            "first, with x.resolve_neg()",
+            name);
       array.read_only |= known(object).is_immutable;
       break;
     case Form::none:

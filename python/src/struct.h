@@ -67,6 +67,14 @@ std::string repr_of(const Struct& self) {
   return text + ")";
 }
 
+// What makes the same again, for pickle and copy: the class and its fields, in the constructor's order.
+template <class Struct>
+nb::typed<nb::tuple, nb::any, nb::tuple> reduced(const Struct& self) {
+  nb::list fields;
+  for_each_field(self, [&](std::string_view, const auto& value) { fields.append(attribute_of(value)); });
+  return nb::make_tuple(nb::type<Struct>(), nb::tuple(fields));
+}
+
 template <class Struct>
 nb::object replaced(const Struct& self, const nb::kwargs& changes) {
   nb::dict fields;
@@ -104,6 +112,7 @@ nb::class_<Struct> bind_struct(nb::handle scope, const char* name, const char* d
   std::apply([&](const auto&... field) { (define_attribute(cls, field), ...); }, Fields<Struct>::list);
   cls.def("replace", &replaced<Struct>, "The same with other values for the fields that are named.",
           nb::sig((std::string("def replace(self, **changes: typing.Any) -> ") + name).c_str()));
+  cls.def("__reduce__", &reduced<Struct>);
   if constexpr (std::equality_comparable<Struct>) {
     cls.def(
         "__eq__",

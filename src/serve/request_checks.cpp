@@ -123,6 +123,10 @@ std::vector<FieldError> faults_of_values(const Request& request) {
                "prompt_logprobs needs logprobs; give logprobs from 0 to {}", kMostLogprobs);
   faults.check(request.priority >= -100 && request.priority <= 100, "priority", ErrorCode::invalid_argument,
                "priority = {}; allowed are -100 to 100", request.priority);
+  for (const auto& [name, seconds] :
+       {std::pair("max_queue_s", request.max_queue_s), std::pair("max_total_s", request.max_total_s)})
+    faults.check(seconds >= 0, name, ErrorCode::invalid_argument, "{} = {}; allowed are 0 (never) and more", name,
+                 seconds);
   faults.check(request.stop.size() <= kMostStops, "stop", ErrorCode::invalid_argument,
                "stop has {} texts; allowed are up to {}", request.stop.size(), kMostStops);
   const auto stop = std::find_if_not(request.stop.begin(), request.stop.end(), [](const std::string& text) {

@@ -1,6 +1,8 @@
 """What the tests of the Python package share: attention in fp64, and small batches."""
 import os
 import pathlib
+import sys
+import threading
 import unittest
 
 import numpy as np
@@ -39,6 +41,30 @@ def reference(q, k, v, causal=False, window_left=-1, cap=0.0, scale=None, bias=N
         o = np.where(total[..., None] > 0, np.einsum("hij,jhd->hid", weights, v) / total[..., None], 0)
         lse = np.log(total) + most
     return o.transpose(1, 0, 2), lse.T
+
+
+def assert_memory_stays_flat(calls, watched, repeats, warm_up=2000):
+    """`repeats` calls by two threads, in turns, behind some that warm up: no reference of `watched` and no memory stay."""
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def some(count):
+        for i in range(count):
+            calls[i % len(calls)]()
+
+    def on_threads(count):
+        threads = [threading.Thread(target=some, args=(count // 2,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    on_threads(warm_up)
+    owned, before = [sys.getrefcount(x) for x in watched], resident()
+    on_threads(repeats)
+    assert owned == [sys.getrefcount(x) for x in watched], owned
+    assert resident() - before < 4 << 20, resident() - before
 
 
 class Batch:

@@ -1,4 +1,6 @@
 """Specs, kernels, plans and runs from Python, with numpy's arrays, against fp64."""
+import copy
+import pickle
 import threading
 import unittest
 
@@ -38,6 +40,16 @@ struct Near {
         wrong = variant.replace(text=variant.text.replace("weight", "wait"))
         self.assert_refused("compile_failed", "wait", weft.attend, spec.replace(variant=wrong), batch.q, batch.k[0],
                             batch.v[0], scalars={"weight": 0.25})
+
+    def test_specs_are_copied_and_pickled(self):
+        variant = weft.Variant(name="Near", text="struct Near {};", use_softmax=False,
+                               scalars=[weft.ScalarDecl(name="weight", kind=weft.ScalarKind.real, default_value=2)],
+                               intervals=[weft.Interval(lower=[weft.Bound(constant=3)])])
+        for spec in (SPEC, SPEC.replace(variant=variant, compute=weft.DType.fp32), variant, weft.PlanBounds(max_rows=7),
+                     weft.SamplingParams(top_k=3), weft.variants.alibi()):
+            for made in (pickle.loads(pickle.dumps(spec)), copy.deepcopy(spec), copy.copy(spec)):
+                self.assertEqual((type(made), repr(made)), (type(spec), repr(spec)))
+        self.assertEqual(pickle.loads(pickle.dumps(SPEC)), SPEC)
 
     def test_tensors_of_variants(self):
         batch = Batch([(4, 9)])

@@ -85,7 +85,8 @@ class Errors(TestCase):
 
 
 def run(text, **environment):
-    text = "import numpy as np, os, sys, threading, weft\nfrom support import Batch\n" + textwrap.dedent(text)
+    text = ("import numpy as np, os, sys, threading, weft\nfrom support import Batch, assert_memory_stays_flat\n"
+            + textwrap.dedent(text))
     quiet = [sys.executable, "-W", "ignore::DeprecationWarning"]  # of forks, from Python 3.12 on
     return subprocess.run([*quiet, "-c", text], capture_output=True, text=True, timeout=3600 if REPEATS > 10000 else 120,
                           cwd=os.path.dirname(os.path.abspath(__file__)), env={**os.environ, **environment})
@@ -125,25 +126,7 @@ class Processes(TestCase):
     calls = (work, refused, lambda: kernel.plan(batch.plan_input()), lambda: weft.merge_states(*state),
              lambda: np.from_dlpack(weft.TensorView(batch.q)), lambda: weft.sparse.csr_from_coo(elements).order.numpy(),
              lambda: weft.sparse.spmm(weft.sparse.csr(2, 3, [0, 1, 2], [0, 2]), values, b))
-    """ + """
-    def resident():
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    def some(count):
-        for i in range(count):
-            calls[i % len(calls)]()
-    def on_threads(count):
-        threads = [threading.Thread(target=some, args=(count // 2,)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    owned = [sys.getrefcount(x) for x in (batch.q, batch.k_pages, *state, values, b)]
-    on_threads(2000)
-    before = resident()
-    on_threads(repeats)
-    assert owned == [sys.getrefcount(x) for x in (batch.q, batch.k_pages, *state, values, b)], owned
-    assert resident() - before < 4 << 20, resident() - before
+    assert_memory_stays_flat(calls, [batch.q, batch.k_pages, *state, values, b], repeats)
     """)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 

@@ -67,24 +67,7 @@ class Memory(TestCase):
         raise AssertionError("not refused")
     calls = [lambda own=own: kernel.run(plan, own[0], own[1:]) for own in (*kinds, mixed)]
     calls += [refused, lambda: jnp.from_dlpack(kernel.run(plan, kinds[2][0], kinds[2][1:]))]
-    def resident():
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    def some(count):
-        for i in range(count):
-            calls[i % len(calls)]()
-    def on_threads(count):
-        threads = [threading.Thread(target=some, args=(count // 2,)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    on_threads(3000)
-    owned = [sys.getrefcount(x) for own in kinds for x in own]
-    before = resident()
-    on_threads(repeats)
-    assert owned == [sys.getrefcount(x) for own in kinds for x in own], owned
-    assert resident() - before < 4 << 20, resident() - before
+    assert_memory_stays_flat(calls, [x for own in kinds for x in own], repeats, warm_up=3000)
     """, WEFT_PYTHON_MAY_LEAK="1")
         self.assertEqual(ended.returncode, 0, ended.stderr)
 

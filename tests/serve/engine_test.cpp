@@ -597,6 +597,8 @@ TEST_F(EngineTest, RefusesBadRequestsByField) {
   refused(with([](Request& r) { r.logprobs = 21; }), invalid, "logprobs");
   refused(with([](Request& r) { r.prompt_logprobs = true; }), invalid, "prompt_logprobs");
   refused(with([](Request& r) { r.priority = 101; }), invalid, "priority");
+  refused(with([](Request& r) { r.max_queue_s = -1; }), invalid, "max_queue_s");
+  refused(with([](Request& r) { r.max_total_s = NAN; }), invalid, "max_total_s");
   refused(with([](Request& r) { r.reproducible = true; }), ErrorCode::unsupported, "reproducible");
   EXPECT_FALSE(engine.step());
 }
