@@ -79,7 +79,7 @@ struct PlanBounds {
       0;  // of a request, without levels; 0: as max_rows. Decode says 1, and runs kernels of small tiles alone
   int64_t max_pages = 0;  // entries of kv_page_indices, of all levels, or of block_indices; 0 for ragged and padded
   int max_levels = 1;
-  int64_t max_kv_len = 0;  // block-sparse: keys of a list, and positions
+  int64_t max_kv_len = 0;  // of a request; block-sparse: keys of a list, and positions
   int page_size = 0;       // 0 for ragged and padded; block-sparse: block_cols
   int num_qo_heads = 0, num_kv_heads = 0;
   int workers = 0;

@@ -14,6 +14,7 @@ import weft
 import weft.flashinfer as fi
 import weft.torch
 from flashinfer_support import Batch, reference
+from support import ROOT
 
 DEVICE = os.environ.get("WEFT_PYTHON_DEVICE", "cuda:0")
 ON_CARD = DEVICE.startswith("cuda")
@@ -323,8 +324,8 @@ class Core(TestCase):
     def test_a_graph_runs_the_plan_that_was_uploaded_last(self):
         steps = [[(1, 40), (1, 300)], [(1, 41), (1, 301)], [(1, 200), (1, 17)]]
         batches = [Batch(x, heads=8, kv_heads=2, dim=64, page_size=16, dtype=torch.float16) for x in steps]
-        bounds = weft.PlanBounds(max_requests=2, max_rows=2, max_qo_len=1, max_pages=64, page_size=16, num_qo_heads=8,
-                                 num_kv_heads=2, workers=132)
+        bounds = weft.PlanBounds(max_requests=2, max_rows=2, max_qo_len=1, max_pages=64, max_kv_len=1024, page_size=16,
+                                 num_qo_heads=8, num_kv_heads=2, workers=132)
         workspace = weft.Workspace(DEVICE, self.kernel.workspace_bytes(bounds))
         q = torch.zeros(2, 8, 64, dtype=torch.float16, device=DEVICE)
         caches = [torch.zeros(64, 16, 2, 64, dtype=torch.float16, device=DEVICE) for _ in range(2)]
@@ -347,6 +348,65 @@ class Core(TestCase):
             graph.replay()
             torch.cuda.synchronize()
             self.close(out, batch.reference(causal=True)[0], 4e-3)
+
+    @unittest.skipUnless(ON_CARD, "graphs of a card")
+    def test_graphs_of_wrappers_run_the_next_plan(self):
+        buffers = lambda *sizes: [torch.zeros(n, dtype=torch.int32, device=DEVICE) for n in sizes]  # noqa: E731
+        workspace = torch.empty(1 << 20, dtype=torch.uint8, device=DEVICE)
+        decode = fi.CUDAGraphBatchDecodeWithPagedKVCacheWrapper(workspace, *buffers(3, 64, 2))
+        prefill = fi.BatchPrefillWithPagedKVCacheWrapper(workspace, "NHD", True, *buffers(3, 3, 64, 2))
+        cases = [(decode, [[(1, 40), (1, 300)], [(1, 41), (1, 301)], [(1, 200), (1, 17)]]),
+                 (prefill, [[(30, 40), (90, 300)], [(41, 41), (2, 301)], [(1, 200), (17, 17)]])]
+        for wrapper, steps in cases:
+            rows = sum(qo for qo, _ in steps[0])
+            q = torch.zeros(rows, 8, 64, dtype=torch.float16, device=DEVICE)
+            cache = torch.zeros(64, 2, 16, 2, 64, dtype=torch.float16, device=DEVICE)
+            out, graph = torch.empty_like(q), None
+            for lengths in steps:
+                batch = Batch(lengths, heads=8, kv_heads=2, dim=64, page_size=16, dtype=torch.float16)
+                if wrapper is decode:
+                    wrapper.plan(*batch.table(), 8, 2, 64, 16)
+                else:
+                    wrapper.plan(batch.qo_indptr, *batch.table(), 8, 2, 64, 16, causal=True)
+                q[:len(batch.q)] = batch.q.to(DEVICE)
+                cache[:len(batch.cache())] = batch.cache().to(DEVICE)
+                if graph is None:  # no run before: plan() has uploaded all that the capture needs
+                    graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(graph):
+                        wrapper.run(q, cache, out=out)
+                out.zero_()
+                graph.replay()
+                torch.cuda.synchronize()
+                self.close(out[:len(batch.q)], batch.reference(causal=True)[0], 4e-3)
+
+    @unittest.skipUnless(ON_CARD, "graphs of a card")
+    def test_a_graph_draws_from_probabilities(self):
+        probs = torch.softmax(torch.randn(6, 5000), 1)
+        there_probs, seed, offset = there(probs, torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+        graph, made = torch.cuda.CUDAGraph(), None
+        draw = lambda x, s, o: fi.top_k_top_p_sampling_from_probs(x, 50, 0.8, seed=s, offset=o)  # noqa: E731
+        draw(there_probs, seed, offset)  # the kernel is there
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            made = draw(there_probs, seed, offset)
+        for position in range(5):
+            offset.fill_(position)
+            graph.replay()
+            torch.cuda.synchronize()
+            self.assertEqual(made.tolist(), draw(probs, torch.tensor([0]), torch.tensor([position])).tolist())
+
+    def test_draws_are_those_of_the_cpu(self):
+        probs = torch.softmax(3 * torch.randn(8, 40000), 1)
+        probs[2, :300] = probs[2, 0]
+        top_k = torch.tensor([1, 50, 40000, 3, 2000, 7, 0, 400], dtype=torch.int32)
+        top_p = torch.linspace(0.1, 1.0, 8)
+        seeds = dict(seed=5, offset=7)
+        for call, given in ((fi.sampling_from_probs, ()), (fi.top_k_sampling_from_probs, (top_k,)),
+                            (fi.top_p_sampling_from_probs, (top_p,)), (fi.min_p_sampling_from_probs, (top_p,)),
+                            (fi.top_k_top_p_sampling_from_probs, (top_k, top_p))):
+            with self.subTest(call.__name__):
+                made = call(there(probs), *(x.to(DEVICE) for x in given), **seeds)
+                self.assertEqual(made.tolist(), call(probs, *given, **seeds).tolist())
 
     @unittest.skipUnless(ON_CARD and torch.cuda.device_count() > 1, "two cards")
     def test_a_card_that_is_not_the_current_one(self):
@@ -427,21 +487,9 @@ class Sparse(TestCase):
         self.close(made, torch.zeros(200, 16).double().index_add(0, self.rows, messages), 1e-4)
 
     def test_programs(self):
-        program = weft.sparse.parse("""program largest(m, n, nnz, feat):
-  I = dense_fixed(m)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  N = dense_fixed(n)
-  K = dense_fixed(feat)
-  X = buffer(N, K): fp32
-  Y = buffer(I, K): fp32
-  iterate largest(I, J, K) "SRS" as (i, j, k):
-    init:
-      Y[i, k] = -inf
-    Y[i, k] = max(Y[i, k], X[j, k])
-schedule:
-  lower()
-  parallel(largest.i)
-""")
+        lesson = (ROOT / "examples/python/lesson_10_sparse_program.py").read_text()
+        text = lesson.split('sparse.parse("""')[1].split('"""')[0]
+        program = weft.sparse.parse(text + "schedule:\n  lower()\n  parallel(largest.i)\n")
         x, y = torch.randn(150, 64), torch.empty(200, 64, device=DEVICE)
         operator = weft.sparse.compile(program, device=DEVICE)
         operator.run({"J": self.structure}, {"X": there(x), "Y": y}, stream=stream())

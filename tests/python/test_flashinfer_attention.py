@@ -246,6 +246,39 @@ class Decode(FlashInferTestCase):
         self.assert_invalid("paged_kv_indices_buffer: is missing", fi.BatchDecodeWithPagedKVCacheWrapper, WORKSPACE,
                             use_cuda_graph=True, paged_kv_indptr_buffer=buffers[0])
 
+    def test_what_a_graph_captured_runs_the_next_plan(self):
+        """Calls of the first step's run, made again behind the plans of later ones, which nothing else is told of."""
+        def check(wrapper, plan, steps, **how):
+            rows = sum(qo for qo, _ in steps[0])
+            q, out = torch.zeros(rows, 4, 64), torch.zeros(rows, 4, 64)
+            first = None
+            for lengths in steps:
+                batch = Batch(lengths)
+                plan(wrapper, batch)
+                kernel, workspace = wrapper._planned().plan_for(wrapper._options(), False)
+                first = first or (kernel, workspace)
+                self.assertTrue(kernel is first[0] and workspace is first[1])
+                q[:len(batch.q)] = batch.q
+                is_ragged = isinstance(wrapper, fi.BatchPrefillWithRaggedKVCacheWrapper)
+                keys = batch.ragged() if is_ragged else batch.cache().unbind(1)
+                kernel.run(workspace, q[:len(batch.q)], keys, out[:len(batch.q)])
+                self.assert_close(out[:len(batch.q)], batch.reference(**how)[0])
+                run = wrapper.run(batch.q, *keys) if is_ragged else wrapper.run(batch.q, batch.cache())
+                self.assert_close(run, batch.reference(**how)[0])
+
+        buffers = lambda *sizes: [torch.zeros(n, dtype=torch.int32) for n in sizes]  # noqa: E731
+        check(fi.CUDAGraphBatchDecodeWithPagedKVCacheWrapper(WORKSPACE, *buffers(3, 100, 2)),
+              lambda wrapper, batch: wrapper.plan(*batch.table(), 4, 2, 64, 4, data_type="float32"),
+              [[(1, 40), (1, 170)], [(1, 41), (1, 171)], [(1, 200), (1, 3)], [(1, 0), (1, 9)]])
+        check(fi.BatchPrefillWithPagedKVCacheWrapper(WORKSPACE, "NHD", True, *buffers(3, 3, 100, 2)),
+              lambda wrapper, batch: wrapper.plan(batch.qo_indptr, *batch.table(), 4, 2, 64, 4, causal=True,
+                                                  q_data_type="float32"),
+              [[(9, 40), (30, 170)], [(30, 41), (2, 171)], [(1, 200), (3, 3)]], causal=True)
+        check(fi.BatchPrefillWithRaggedKVCacheWrapper(WORKSPACE, "NHD", True, *buffers(3, 3)),
+              lambda wrapper, batch: wrapper.plan(batch.qo_indptr, batch.kv_indptr, 4, 2, 64, causal=True,
+                                                  q_data_type="float32"),
+              [[(9, 40), (30, 170)], [(30, 41), (2, 171)], [(1, 200), (3, 3)]], causal=True)
+
     def test_types_default_to_float16(self):
         batch = Batch([(1, 5)], dtype=torch.float16)
         wrapper = fi.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE)

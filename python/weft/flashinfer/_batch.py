@@ -232,6 +232,16 @@ def pair_of(paged_kv_cache: Any, kv_layout: str) -> tuple[Tensor, Tensor]:
     return k, v
 
 
+@dataclasses.dataclass
+class Held:
+    """Plans that CUDA graphs run: for each mask a workspace, as large as the bounds ask for, into which every step's plan
+    goes. A graph runs the one that was uploaded last."""
+
+    form: Optional[Form] = None
+    workspaces: dict[Any, tuple[_weft.AttentionKernel, _weft.PlanBounds, _weft.Workspace]] = dataclasses.field(
+        default_factory=dict)
+
+
 class Batch:
     """One step: its lengths, and a plan of Weft's for each mask that a run asks for.
 
@@ -254,21 +264,70 @@ class Batch:
                         **(split or {})}
         if mask is not None:
             self.lengths["mask_indptr"] = mask.indptr
+        self._held: Optional[Held] = None
+        self._bounds: dict[str, int] = {}
         self._plans: dict[Any, tuple[_weft.AttentionKernel, _weft.Plan]] = {}
         self._previous: dict[Any, tuple[_weft.AttentionKernel, _weft.Plan]] = {}
         if previous is not None and previous.form == form and mask is None and previous.mask is None:
             self._previous = previous._plans
 
-    def plan_for(self, options: Options, sinks: bool) -> tuple[_weft.AttentionKernel, _weft.Plan]:
+    def hold(self, held: Held, bounds: Mapping[str, int], options: Options, sinks: bool) -> None:
+        """From here on runs take their plans from the workspaces of `held`, which gets this step's plans: for what a run
+        of these options asks for, and for all that runs before have asked for."""
+        if held.form != self.form:
+            held.form = self.form
+            held.workspaces.clear()
+        self._held, self._bounds = held, dict(bounds)
+        for key in {**held.workspaces, self._key(options, sinks): None}:
+            self._uploaded(key)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether requests are cut into chunks of one size."""
+        return "fixed_split_size" in self.lengths
+
+    def _key(self, options: Options, sinks: bool) -> tuple[Any, ...]:
         mask = self.mask.kind if self.mask is not None else "causal" if options.causal else "none"
-        key = (mask, options.window_left, options.has_cap, options.pos_encoding_mode, sinks)
+        return mask, options.window_left, options.has_cap, options.pos_encoding_mode, sinks
+
+    def _uploaded(self, key: tuple[Any, ...]) -> tuple[_weft.AttentionKernel, _weft.Workspace]:
+        """The kernel, and the workspace that has this step's plan."""
+        assert self._held is not None
+        found = self._held.workspaces.get(key)
+        if key in self._plans and found is not None:
+            return found[0], found[2]
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise Unsupported("run: required is a plan for what this run asks for; supported inside of a capture is what "
+                              "plan() or a run before was given; missing: uploads in captures. Run once before")
+        kernel, given = self._input(key)
+        if found is None or found[0] is not kernel:
+            workers = kernel.plan(given).num_workers
+            bounds = _weft.PlanBounds(num_qo_heads=self.form.num_qo_heads, num_kv_heads=self.form.num_kv_heads,
+                                      workers=workers, mode=given.mode, fixed_split_size=given.fixed_split_size,
+                                      **self._bounds)
+            found = kernel, bounds, _weft.Workspace(str(self.device), kernel.workspace_bytes(bounds))
+        _, bounds, workspace = found
+        plan = kernel.plan(given.replace(bounds=bounds))
+        plan.upload(workspace, stream=common.stream_on(self.device))
+        self._held.workspaces[key] = found
+        self._plans[key] = kernel, plan
+        return kernel, workspace
+
+    def _input(self, key: tuple[Any, ...]) -> tuple[_weft.AttentionKernel, _weft.PlanInput]:
+        mask, window_left, has_cap, pos_encoding_mode, sinks = key
+        windowed = window_left >= 0
+        kernel = _kernel(self.form, mask, windowed, has_cap, pos_encoding_mode, sinks, self.custom, self.device)
+        return kernel, _weft.PlanInput(**self.lengths, scalars={"window_left": window_left} if windowed else {})
+
+    def plan_for(self, options: Options,
+                 sinks: bool) -> tuple[_weft.AttentionKernel, Union[_weft.Plan, _weft.Workspace]]:
+        key = self._key(options, sinks)
+        if self._held is not None:
+            return self._uploaded(key)
         found = self._plans.get(key)
         if found is not None:
             return found
-        windowed = options.window_left >= 0
-        kernel = _kernel(self.form, mask, windowed, options.has_cap, options.pos_encoding_mode, sinks, self.custom,
-                         self.device)
-        given = _weft.PlanInput(**self.lengths, scalars={"window_left": options.window_left} if windowed else {})
+        kernel, given = self._input(key)
         before = self._previous.pop(key, None)
         if before is not None and before[0] is kernel and before[1].covers(given):
             plan = before[1]

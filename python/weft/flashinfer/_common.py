@@ -167,9 +167,14 @@ def check_out(name: str, x: Optional[Tensor], shape: tuple[int, ...], dtype: tor
 
 def stream_of(x: Tensor) -> Any:
     """The stream that torch uses now on x's card; None on the CPU."""
-    if x.device.type != "cuda":
+    return stream_on(x.device)
+
+
+def stream_on(device: torch.device) -> Any:
+    """The stream that torch uses now on this card; None on the CPU."""
+    if device.type != "cuda":
         return None
-    return _weft.Stream.cuda(torch.cuda.current_stream(x.device).cuda_stream, x.device.index)
+    return _weft.Stream.cuda(torch.cuda.current_stream(device).cuda_stream, device.index)
 
 
 def number(name: str, x: Union[None, float, Tensor]) -> float:

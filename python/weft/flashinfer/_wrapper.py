@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _common as common
-from ._batch import Batch, Custom, Options, PageLists
+from ._batch import Batch, Custom, Held, Options, PageLists
 from ._common import Invalid, Unsupported
 
 
@@ -25,6 +25,8 @@ class Wrapper:
     The workspace buffer says on which device the wrapper computes, and is not used otherwise: Weft has its own memory.
     """
 
+    _holds_plans = False  # with use_cuda_graph: plans lie where a graph finds those of later steps
+
     def __init__(self, float_workspace_buffer: Tensor, kv_layout: str, use_cuda_graph: bool, backend: str,
                  jit_args: Any, buffers: Mapping[str, Optional[Tensor]]) -> None:
         common.check_layout(kv_layout)
@@ -39,10 +41,10 @@ class Wrapper:
         self._custom = None if jit_args is None or self._text_has_sink else Custom(jit_args)
         self._use_cuda_graph = use_cuda_graph
         if use_cuda_graph:
-            if self.device.type == "cuda":
-                raise Unsupported("use_cuda_graph: required is a plan whose run a CUDA graph holds; supported here on "
-                                  "the CPU alone; missing on cards: give weft.PlanBounds to kernel.plan, and run from "
-                                  "a weft.Workspace")
+            if self.device.type == "cuda" and not self._holds_plans:
+                raise Unsupported("use_cuda_graph: required is a plan whose run a CUDA graph holds; supported on cards "
+                                  "by the wrappers of batch decode and batch prefill; missing here: give "
+                                  "weft.PlanBounds to kernel.plan, and run from a weft.Workspace")
             for name, buffer in buffers.items():
                 if buffer is None:
                     raise Invalid(f"{name}: is missing; with use_cuda_graph every buffer is given")
@@ -50,6 +52,7 @@ class Wrapper:
         self._fixed_batch_size: Optional[int] = None
         self._max_rows: Optional[int] = None
         self._batch: Optional[Batch] = None
+        self._held = Held()
         self._causal = False
         self._pos_encoding_mode = "NONE"
         self._window_left = -1
@@ -133,6 +136,26 @@ class Wrapper:
             self._max_rows = rows
         if rows > self._max_rows:
             raise Invalid(f"{rows} query tokens: with use_cuda_graph at most {self._max_rows}, those of the first plan")
+
+    def _hold(self, batch: Batch, max_qo_len: int, pages: Optional[str] = None, page_size: int = 0) -> None:
+        """Graph mode, behind _check_graph: the plans of this step go to where a graph that was captured finds them.
+        `pages`: the buffer whose size says how many page ids there may be; max_qo_len 0: as many as rows."""
+        if not self._use_cuda_graph:
+            return
+        if batch.mask is not None or self._pos_encoding_mode == "ROPE_LLAMA":
+            if self.device.type != "cuda":
+                return  # plans as without graphs
+            asked = "custom_mask" if batch.mask is not None else "pos_encoding_mode"
+            raise Unsupported(f"{asked}: required beside use_cuda_graph; supported on cards is use_cuda_graph without "
+                              "it; missing: memory that keeps its place for masks and tables of any length")
+        buffer = self._buffers[pages] if pages is not None else None
+        assert self._fixed_batch_size is not None and self._max_rows is not None
+        most_pages = 0 if buffer is None else buffer.numel()
+        # Lengths of ragged keys nobody names: with fixed splits there is room for so many chunks.
+        most_keys = most_pages * page_size if buffer is not None else 1 << 20 if batch.is_split else 1 << 30
+        bounds = {"max_requests": self._fixed_batch_size, "max_rows": max(self._max_rows, 1), "max_qo_len": max_qo_len,
+                  "max_pages": most_pages, "max_kv_len": most_keys, "page_size": page_size}
+        batch.hold(self._held, bounds, self._options(), self._text_has_sink)
 
     def _fill_pages(self, pages: PageLists, prefix: str = "paged_kv_", suffix: str = "_buf") -> None:
         self._fill(f"{prefix}indptr{suffix}", pages.indptr)

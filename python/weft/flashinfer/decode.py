@@ -82,6 +82,8 @@ def single_decode_with_kv_cache_with_jit_module(jit_module: Any, q: Tensor, k: T
 class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     """Decode over a paged cache: plan() once a step, run() once a layer."""
 
+    _holds_plans = True
+
     def __init__(self, float_workspace_buffer: Tensor, kv_layout: str = "NHD", use_cuda_graph: bool = False,
                  use_tensor_cores: bool = False, paged_kv_indptr_buffer: Optional[Tensor] = None,
                  paged_kv_indices_buffer: Optional[Tensor] = None,
@@ -140,6 +142,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
                                    self.device, split=_batch.split_mode(fixed_split_size, disable_split_kv, page_size),
                                    variant=self._custom, previous=self._batch)
         self._fill_pages(pages, suffix="_buffer")
+        self._hold(self._batch, q_len_per_req, "paged_kv_indices_buffer", page_size)
         if not self._use_cuda_graph:
             self._paged_kv_indices_buf = indices
 

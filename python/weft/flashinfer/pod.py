@@ -15,6 +15,8 @@ from .prefill import BatchPrefillWithPagedKVCacheWrapper, single_prefill_with_kv
 class PODWithPagedKVCacheWrapper(BatchDecodeWithPagedKVCacheWrapper):
     """One request's prefill beside a batch's decode, which plan() is for."""
 
+    _holds_plans = False  # prefill has its plan when it runs
+
     def run(self, q_p: Tensor, k_p: Tensor, v_p: Tensor, q_d: Tensor,  # type: ignore[override]
             paged_kv_cache_d: Any, custom_mask_p: Optional[Tensor] = None,
             packed_custom_mask_p: Optional[Tensor] = None, causal_p: bool = False, kv_layout_p: str = "NHD",

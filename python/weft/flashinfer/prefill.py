@@ -71,6 +71,8 @@ def single_prefill_with_kv_cache_with_jit_module(jit_module: Any, q: Tensor, k: 
 class _Prefill(Wrapper):
     """What paged and ragged prefill have in common."""
 
+    _holds_plans = True
+
     def _types(self, q_data_type: DTypeLike, kv_data_type: Optional[DTypeLike],
                o_data_type: Optional[DTypeLike]) -> tuple[torch.dtype, torch.dtype, torch.dtype]:
         q_dtype = common.float_dtype_of("q_data_type", q_data_type)
@@ -135,6 +137,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         self._fill("qo_indptr_buf", batch.lengths["qo_indptr"])
         self._fill_pages(pages)
         self._fill_mask()
+        self._hold(batch, 0, "paged_kv_indices_buf", page_size)
         if not self._use_cuda_graph:
             self._qo_indptr_buf, self._paged_kv_indices_buf = qo_indptr, paged_kv_indices
 
@@ -223,6 +226,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
         self._fill("qo_indptr_buf", batch.lengths["qo_indptr"])
         self._fill("kv_indptr_buf", batch.lengths["kv_indptr"])
         self._fill_mask()
+        self._hold(batch, 0)
 
     begin_forward = plan
 
