@@ -290,6 +290,16 @@ TEST_P(SimtInstructions, FragmentsLieAsTheManualSays) {
     const int third = lane / 8 * 8 + 3;
     EXPECT_EQ(word(76, lane), static_cast<unsigned>(third * third + 3 * 19));
     EXPECT_EQ(counters[static_cast<size_t>(lane)], static_cast<unsigned>(lane));
+    if (GetParam()) continue;  // nor tf32
+    for (int e = 0; e < 4; ++e) {
+      const int row = lane / 4 + 8 * (e / 2), column = lane % 4 * 2 + e % 2;
+      int sum = 0;
+      for (int k = 0; k < 8; ++k)
+        sum += small(row % 8 * 4 + k % 4, row / 8 + 2 * (k / 4), 0) * small(column * 4 + k % 4, 4 + k / 4, 0);
+      const float first[] = {static_cast<float>(lane), 0, -1, 2};
+      EXPECT_EQ(number(77 + e, lane), first[e] + static_cast<float>(sum));
+    }
+    EXPECT_EQ(number(81, lane), 1 + static_cast<float>((lane + 1) / 2) * 0x1p-10f);
   }
 }
 

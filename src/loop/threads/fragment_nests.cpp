@@ -153,10 +153,10 @@ void check_mma(const Kernel& kernel, const Stmt& loop, const ProductNest& nest) 
     stop(fmt::format("its reduction has {} iterations; required: a multiple of {}", call.k, kTileDepth));
   const auto type_of_factor = [&](const std::string& name) {
     const auto memory = kernel.shared_types.find(name);
-    if (memory == kernel.shared_types.end() || !is_narrow(memory->second))
+    if (memory == kernel.shared_types.end() || !(is_narrow(memory->second) || memory->second == DType::fp32))
       stop(
-          fmt::format("'{}' is multiplied; required: shared memory that holds bf16 or fp16, as cache_read makes it of "
-                      "a buffer of such",
+          fmt::format("'{}' is multiplied; required: shared memory that holds bf16, fp16 or fp32, as cache_read makes "
+                      "it of a buffer of such",
                       name));
     return memory->second;
   };
@@ -164,14 +164,14 @@ void check_mma(const Kernel& kernel, const Stmt& loop, const ProductNest& nest) 
   if (of_a != of_b)
     stop(fmt::format("'{}' holds {} and '{}' {}; required: one type", call.a.buffer, weft::to_string(of_a),
                      call.b.buffer, weft::to_string(of_b)));
-  constexpr int64_t kPiece = 8;  // elements that are read at once
+  const int64_t piece = 128 / bits_of(of_a);  // elements that are read at once
   for (const ProductCall::Operand* factor : {&call.a, &call.b}) {
     const bool is_row_of_one = is_literal(factor->row, 1);
     if (!is_row_of_one && !is_literal(factor->column, 1))
       stop(fmt::format("neither rows nor columns of '{}' lie in one piece", factor->buffer));
-    if (!is_multiple(factor->begin, kPiece) || !is_multiple(is_row_of_one ? factor->column : factor->row, kPiece))
+    if (!is_multiple(factor->begin, piece) || !is_multiple(is_row_of_one ? factor->column : factor->row, piece))
       stop(fmt::format("rows of '{}' do not begin at multiples of {} elements; use storage_align", factor->buffer,
-                       kPiece));
+                       piece));
   }
 }
 

@@ -22,8 +22,10 @@ Stmt& memory_named(Stage2& stage, const LoopInNest& found, const std::string& na
   return *memory;
 }
 
-// The type of 16 bits that memory has copies of: nothing else is stored there but 0.
-DType copied_type(const Stage2& stage, const LoopInNest& found, const std::string& memory) {
+// The type that memory has copies of: nothing else is stored there but 0. Of memory that holds 16 bits, that.
+DType copied_type(const Stage2& stage, const LoopInNest& found, const Stmt& allocation) {
+  const std::string& memory = allocation.name;
+  if (loop::is_narrow(allocation.dtype)) return allocation.dtype;
   std::optional<DType> dtype;
   bool is_copy = true;
   visit(stage.body, [&](const Stmt& stmt) {
@@ -35,14 +37,16 @@ DType copied_type(const Stage2& stage, const LoopInNest& found, const std::strin
     is_copy &= is_zero_else && buffer != nullptr && (!dtype || *dtype == buffer->dtype);
     if (buffer != nullptr) dtype = buffer->dtype;
   });
+  if (allocation.dtype == DType::fp32 && !(is_copy && dtype && loop::is_narrow(*dtype))) return DType::fp32;
   if (!is_copy || !dtype || !loop::is_narrow(*dtype))
     refuse("tensorize", found.name,
-           fmt::format("mma: '{}' holds {}; required: copies of a buffer of bf16 or fp16, as cache_read makes them",
-                       memory, is_copy && dtype ? weft::to_string(*dtype) : "sums"));
+           fmt::format("mma: '{}' holds {}; required: numbers of bf16, fp16 or fp32", memory,
+                       weft::to_string(allocation.dtype)));
   return *dtype;
 }
 
-// Sums stay where they are, in a fragment, and factors in shared memory, which holds them in 16 bits from now on.
+// Sums stay where they are, in a fragment, and factors in shared memory, which from now on holds copies of numbers of
+// 16 bits as these.
 void annotate_mma(Stage2& stage, const LoopInNest& found, const Product& product, Padding& padding) {
   memory_named(stage, found, product.c->name, loop::Scope::fragment, "cache_write");
   const auto extent = [&](const std::string& variable) {
@@ -61,7 +65,7 @@ void annotate_mma(Stage2& stage, const LoopInNest& found, const Product& product
   for (const Expr& factor : {padding.factor_in_memory(product.a, product.m, product.k),
                              padding.factor_in_memory(product.b, product.k, product.n)}) {
     Stmt& memory = memory_named(stage, found, factor->name, loop::Scope::shared, "cache_read");
-    memory.dtype = copied_type(stage, found, factor->name);
+    memory.dtype = copied_type(stage, found, memory);
     types.push_back(memory.dtype);
   }
   if (types[0] != types[1])

@@ -79,6 +79,23 @@ void multiply(void* const* lanes) {
   for (int lane = 0; lane < 32; ++lane) std::memcpy(at(lane).d, sums[lane], sizeof sums[lane]);
 }
 
+float of_tf32(unsigned word) { return std::bit_cast<float>(word & ~0x1fffu); }
+
+void multiply_tf32(void* const* lanes) {
+  const auto at = [&](int lane) -> const Product& { return *static_cast<Product*>(lanes[lane]); };
+  float sums[32][4];
+  for (int lane = 0; lane < 32; ++lane)
+    for (int e = 0; e < 4; ++e) {
+      const int row = lane / 4 + e / 2 * 8, column = lane % 4 * 2 + e % 2;
+      double sum = at(lane).d[e];
+      for (int i = 0; i < 8; ++i)
+        sum += double{of_tf32(at(row % 8 * 4 + i % 4).a[row / 8 + i / 4 * 2])} *
+               double{of_tf32(at(column * 4 + i % 4).b[i / 4])};
+      sums[lane][e] = static_cast<float>(sum);
+    }
+  for (int lane = 0; lane < 32; ++lane) std::memcpy(at(lane).d, sums[lane], sizeof sums[lane]);
+}
+
 }  // namespace
 
 std::function<void()> previous_kernel;
@@ -140,6 +157,11 @@ void mma_m16n8(float* d, const unsigned* a, const unsigned* b, int k, bool bf16)
   machine().access(d, 16, Access::write, WEFT_CALLER);
   Product own{d, a, b, k, bf16};
   machine().collective("mma", &own, multiply, false, WEFT_CALLER);
+}
+void mma_m16n8k8_tf32(float* d, const unsigned* a, const unsigned* b) {
+  machine().access(d, 16, Access::write, WEFT_CALLER);
+  Product own{d, a, b, 8, false};
+  machine().collective("mma", &own, multiply_tf32, false, WEFT_CALLER);
 }
 
 void wgmma(float* d, int n, const Matrix& a, const Matrix& b, bool accumulates, bool bf16) {

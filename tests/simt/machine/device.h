@@ -34,6 +34,7 @@ unsigned ballot(bool condition);
 void ldmatrix_x4(unsigned* r, const void* row, bool transposed);
 // `bf16` or fp16; a and b hold k / 2 and k / 4 registers.
 void mma_m16n8(float* d, const unsigned* a, const unsigned* b, int k, bool bf16);
+void mma_m16n8k8_tf32(float* d, const unsigned* a, const unsigned* b);
 
 // What a descriptor of wgmma says, and which tile it was made for.
 struct Matrix {

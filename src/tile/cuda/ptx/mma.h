@@ -2,6 +2,7 @@
 //   a[0], a[1]: columns 2t, 2t + 1 of rows g and g + 8;   a[2], a[3]: columns 2t + 8, 2t + 9 of the same rows
 //   b[0]: rows 2t, 2t + 1 of column g;                    b[1]: rows 2t + 8, 2t + 9
 //   d[0], d[1]: columns 2t, 2t + 1 of row g;              d[2], d[3]: of row g + 8
+// In tf32 a register is one number: a[0], a[1] are of column t, a[2], a[3] of column t + 4; b[0] of row t, b[1] of t + 4.
 #pragma once
 
 #include "tile/cuda/ptx/target.h"
@@ -37,6 +38,14 @@ WEFT_INLINE void mma_m16n8k8_bf16(float (&d)[4], u32 a0, u32 a1, u32 b) {
 WEFT_INLINE void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// Of a number's 24 bits the first 11 count.
+WEFT_INLINE void mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

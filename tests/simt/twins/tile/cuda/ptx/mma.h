@@ -26,6 +26,10 @@ WEFT_INLINE void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32
   const u32 b[] = {b0, b1};
   simt::mma_m16n8(d, a, b, 16, true);
 }
+WEFT_INLINE void mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  const u32 b[] = {b0, b1};
+  simt::mma_m16n8k8_tf32(d, a, b);
+}
 #endif
 
 }  // namespace weft::ptx
