@@ -61,6 +61,21 @@ TEST(Threads, DoNotWaitForElementsOfTheirOwn) {
       std::string::npos);
 }
 
+// A loop over rows and columns at once has a row's piece each, as long as rows do not reach into each other.
+TEST(Threads, HavePiecesOfTheirOwnInLoopsThatAreFused) {
+  const auto pieces_of = [](int step) {
+    return fmt::format(
+        "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[96]: fp32 in shared\n"
+        "    for f in range(8) [bind=threadIdx.x]:\n      for u in range(4):\n"
+        "        x[f // 2 * {} + f % 2 * 4 + u] = B[f]\n"
+        "    for k in range(8) [bind=threadIdx.x]:\n      A[i * 8 + k] = x[k]\n",
+        step);
+  };
+  EXPECT_NE(threads_of(pieces_of(9)).find("barrier"), std::string::npos);
+  EXPECT_NE(threads_of(pieces_of(8)).find("barrier"), std::string::npos);
+  expect_refused(pieces_of(7), "'x' in shared memory may be written at one place by two threads of loop 'f'");
+}
+
 // A column of x is one thread's in all rows, as long as rows do not reach into each other.
 TEST(Threads, DoNotWaitForColumnsOfTheirOwn) {
   const auto rows_of = [](int columns) {
@@ -381,7 +396,7 @@ TEST(Threads, SharedMemoryIsWhatTheLaunchGives) {
                            "(double*)(weft_shared_memory() + 16);", "__syncthreads();"})
     EXPECT_NE(code.find(part), code.npos) << part << "\n" << code;
   EXPECT_THROW(cuda_module({split_threads(split_launches(
-                   kernel_with("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[12289]: fp32 in shared\n"
+                   kernel_with("  for i in range(n) [bind=blockIdx.x]:\n    allocate x[25345]: fp32 in shared\n"
                                "    for k in range(3) [bind=threadIdx.x]:\n      x[k] = B[k]\n")))}),
                Error);
 }

@@ -35,6 +35,25 @@ TEST(CopiedFirst, ByLoopsThatDoNothingElse) {
   }
 }
 
+// An element that may be absent is read as 0, and copied as that; where it is read otherwise, too, only if it is there.
+TEST(CopiedFirst, AsWhatIsReadWhereItMayBeAbsent) {
+  const auto program = [](const char* rest) {
+    return program_of_rows(fmt::format(R"(  At = buffer(I): int32
+  X = buffer(U): fp32
+  Z = buffer(I): fp32
+  iterate it(I) "S" as (i):
+    Z[i] = X[At[i]] * 2.0{}
+)",
+                                       rest));
+  };
+  const char* const schedule = "lower()\ncache_read(it.i, X, register)\n";
+  const std::string copied = stage2_of(program(""), schedule);
+  expect_contains(copied, "X_local[0] = select(At[i] >= 0 and At[i] < 8, X[At[i]], 0.0)", "the copy");
+  expect_contains(copied, "Z[i] = X_local[0] * 2.0", "what reads it");
+  const char* const twice = " + select(At[i] > 2 and At[i] < 8, X[At[i]], 1.0)";
+  EXPECT_EQ(stage2_of(program(twice), schedule).find("X_local[0] = select"), std::string::npos);
+}
+
 TEST(CopiedFirst, IntoMemoryThatHoldsAnyOfItsValues) {
   const std::string program = program_of_rows(R"(  X = buffer(I, U): bf16
   W = buffer(I): int32

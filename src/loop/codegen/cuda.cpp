@@ -309,8 +309,8 @@ class Cuda : public CFamily {
   Body prepared(const Function& function, const Phase& phase) const override {
     const int64_t bytes = shared_bytes(phase.body);
     check(bytes <= kMostShared, ErrorCode::unsupported,
-          "{}: {} bytes of shared memory; supported: {}, what every launch may ask for", function.name, bytes,
-          kMostShared);
+          "{}: {} bytes of shared memory; supported: {}, what every card from sm_80 on gives a CTA", function.name,
+          bytes, kMostShared);
     return with_loads_ahead(function, phase.body);
   }
   // A launch of so many threads alone: loops over them that have as many iterations are none.
@@ -349,7 +349,7 @@ class Cuda : public CFamily {
   }
 
  private:
-  static constexpr int64_t kMostShared = 48 << 10;
+  static constexpr int64_t kMostShared = 99 << 10;
 
   std::string copy_async(const Stmt& copy) {
     const bool asks = copy.value->op == Op::select;

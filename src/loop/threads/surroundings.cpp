@@ -2,11 +2,41 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "loop/linear.h"
 
 namespace weft::loop {
 namespace {
+
+// A loop over rows and columns at once, v // c and v % c, tells both where each of them tells an element.
+struct Fused {
+  std::string words = {};
+  Expr offset = {};
+};
+std::optional<Fused> fused_place(const Facts& facts, const Expr& place, const std::string& variable) {
+  const Linear sum = linear_of(place);
+  for (const auto& [row, step] : sum.terms) {
+    int64_t columns = 0;
+    if (row->op != Op::floor_div || !is_variable(row->operands[0], variable) || step <= 0 ||
+        !is_integer(row->operands[1], &columns))
+      continue;
+    Linear rest = sum;
+    rest.add(row, -step);
+    const Expr column = modulo(row->operands[0], columns);
+    int64_t own = 0;
+    for (const auto& [term, coefficient] : rest.terms)
+      if (term == column) own = coefficient;
+    if (own <= 0) continue;
+    rest.add(column, -own);
+    const Expr offset = expr_of(rest);
+    if (uses(offset, variable) || !facts.is_nonnegative(offset) || !facts.holds(less(offset, own)) ||
+        own * columns > step)
+      continue;
+    return Fused{fmt::format("// {} * {} and % * {} + ", columns, step, own), offset};
+  }
+  return std::nullopt;
+}
 
 bool binds_axes_of_ctas_once(const Stmt& loop) {
   Names axes;
@@ -120,7 +150,17 @@ std::string Surroundings::words_of(Expr place, std::vector<BoundLoop> loops) con
       return is_linear_in(place, bound.loop->name, &factor, &offset) && factor > 0 && facts_.is_nonnegative(offset) &&
              facts_.holds(less(offset, factor));
     });
-    if (next == loops.end()) return {};
+    if (next == loops.end()) {
+      std::optional<Fused> fused;
+      const auto also = std::find_if(loops.begin(), loops.end(), [&](const BoundLoop& bound) {
+        return (fused = fused_place(facts_, place, bound.loop->name)).has_value();
+      });
+      if (also == loops.end()) return {};
+      words += also->loop->thread + " " + fused->words;
+      loops.erase(also);
+      place = fused->offset;
+      continue;
+    }
     words += fmt::format("{} * {} + ", next->loop->thread, factor);
     loops.erase(next);
     place = offset;

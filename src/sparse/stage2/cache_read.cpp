@@ -80,6 +80,17 @@ class BlockReads {
   std::vector<Expr> conditions_;
 };
 
+// What is copied: the element, or, where each read is select(condition, element, 0), that.
+Expr or_zero(const Stmt& block, const BlockReads& reads) {
+  if (!reads.condition || reads.access->type != Type::real) return reads.access;
+  const Expr whole = loop::select(reads.condition, reads.access, loop::real(0));
+  int num_reads = 0, num_wholes = 0;
+  visit_exprs(block.body, [&](const Expr& e) {
+    loop::visit(e, [&](const Expr& node) { num_reads += node == reads.access, num_wholes += node == whole; });
+  });
+  return num_reads == num_wholes ? whole : reads.access;
+}
+
 }  // namespace
 
 void cache_read(Stage2& stage, const std::string& name, const std::string& buffer_name, loop::Scope scope) {
@@ -95,6 +106,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     refuse("cache_read", name, fmt::format("'{}' is written within the loop", buffer_name));
   const BlockReads reads(block, buffer_name, name);
   const Expr& access = reads.access;
+  const Expr value = or_zero(block, reads);
 
   // The loops within that the place depends on; conditions on the way hold for the copy, too.
   const Names used = loop::variables_of(access);
@@ -158,7 +170,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
       refuse("cache_read", name, fmt::format("'{}' is read at '{}', which is set further inside", buffer_name, v));
   if (reads.condition) {
     check_known(reads.condition);
-    shells.push_back(loop::make_condition(reads.condition, {}));
+    if (value == access) shells.push_back(loop::make_condition(reads.condition, {}));
   }
   Around outer = found.nest.around(found.place);
   outer.push_back(&found.loop());
@@ -167,9 +179,9 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
   const std::string local = loop::fresh_name(buffer_name + "_local", taken_names(stage));
   const Expr cached = loop::load(local, places, access->type);
   rewrite_exprs(block.body, [&](const Expr& e) {
-    return loop::rewrite(e, [&](const Expr& node) { return node == access ? cached : node; });
+    return loop::rewrite(e, [&](const Expr& node) { return node == value ? cached : node; });
   });
-  Body copy{loop::make_block(found.block + "_fetch", {loop::make_store(local, places, access)})};
+  Body copy{loop::make_block(found.block + "_fetch", {loop::make_store(local, places, value)})};
   copy = where_they_run(stage, found.nest, found.place, outer, shells, left_out, std::move(copy));
   for (auto shell = shells.rbegin(); shell != shells.rend(); ++shell) {
     Stmt stmt = *shell;

@@ -55,7 +55,8 @@ class Keeping {
     redirect(body, local);
     const auto first =
         std::find_if(body.begin(), body.end(), [&](const Stmt& stmt) { return loop::accesses({stmt}, local); });
-    const DType dtype = loop::computed_in(buffer_.dtype);
+    // Threads of a CTA share what the buffer would hold; a thread keeps what it computes.
+    const DType dtype = scope == loop::Scope::shared ? buffer_.dtype : loop::computed_in(buffer_.dtype);
     body.insert(first, loop::make_allocate(local, extents, dtype, scope));
     std::erase_if(stage_.buffers, [&](const SparseBuffer& b) { return b.name == buffer_.name; });
   }
