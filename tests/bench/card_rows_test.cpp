@@ -61,7 +61,7 @@ TEST_F(CardRows, OfSparseOperatorsStandBesideTheirGathers) {
   for (const char* row : {"rgcn few edges F32 fp32", "rgcn few edges F32 bf16", "convolution 500 voxels F16 fp32",
                           "convolution 500 voxels F16 bf16"})
     EXPECT_EQ(rows_.of(row),
-              (List{"rate GFLOP/s", "rate beside products GFLOP/s", "time us", "memory beside tensors MB"}))
+              (List{"rate GFLOP/s", "bandwidth of gathered rows GB/s", "time us", "memory beside tensors MB"}))
         << row;
   EXPECT_EQ(rows_.count(), 8u + 24 + 4 * 4) << "of graphs, of blocks, and of relations";
 }

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "loop/threads/fragments.h"
+#include "sparse/formats/structure.h"
 #include "sparse/interpret.h"
 #include "sparse/operators/programs.h"
 #include "sparse/operators/ready.h"
+#include "sparse/operators/relation_groups.h"
 #include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
@@ -83,6 +85,29 @@ TEST(Mma, TextIsCompleteByItself) {
   EXPECT_EQ(compiled(kOrder).text("cuda").find("mma.sync"), std::string::npos);
 }
 
+// Factors of fp32 are copied as they are, and multiplied as sums of two numbers of tf32.
+TEST(Mma, MultipliesFp32) {
+  const std::string blocks = replaced(replaced(kBlocks, "BLOCK", "16"), "bf16", "fp32");
+  const auto text = [&](const std::string& aligned) {
+    return compile(parse(blocks), lines({kOrder, kSums, kFactors}) + aligned + kProduct, Device::cpu(),
+                   {.set = {{"feat", 32}}, .stop_after = "generate"})
+        .text("cuda");
+  };
+  const std::string kernel = text("storage_align(A_local, 8, 4)\nstorage_align(B_local, 16, 8)\n");
+  EXPECT_NE(kernel.find("multiply<false, 1, 1, 1, 4, 16, true, false>(C_local, A_local + 0, 20, B_local + 0, 40)"),
+            kernel.npos)
+      << kernel;
+  EXPECT_NE(kernel.find("float* const A_local"), kernel.npos);
+  EXPECT_NE(kernel.find("mma.sync.aligned.m16n8k8.row.col.f32.tf32"), kernel.npos);
+  expect_contains(refusal([&] { text("storage_align(A_local, 8, 2)\n"); }), "do not begin at multiples of 4", "2");
+  const std::string doubles = replaced(blocks, "fp32", "fp64");
+  expect_contains(refusal([&] {
+                    compile(parse(doubles), lines({kOrder, kSums, kFactors, kProduct}), Device::cpu(),
+                            {.set = {{"feat", 32}}, .stop_after = "generate"});
+                  }),
+                  "mma: 'A_local' holds fp64; required: numbers of bf16, fp16 or fp32", "fp64");
+}
+
 TEST(Mma, ComputesTheSameAtEveryStage) {
   const Operator op = compiled(lines({kOrder, kSums, kFactors, kAligned, kProduct}) + "annotate(spmm.jo, stages, 2)\n");
   const std::vector<int32_t> indptr{0, 2, 2, 3}, indices{0, 2, 1};
@@ -150,6 +175,73 @@ TEST(Mma, ReadyOperatorsHaveSchedulesForAllTheyTake) {
   EXPECT_FALSE(multiplies(block_spmm_program(2, 32, 64, DType::fp32, false, card)));
   EXPECT_FALSE(multiplies(block_spmm_program(2, 32, 40, bf16, false, card)));
   EXPECT_FALSE(multiplies(sr_bcrs_spmm_program(4, 32, 64, bf16, card)));
+}
+
+// Of every width that has_relation_groups() names, with as many rows a group as fit.
+TEST(Mma, RelationsHaveSchedulesForAllTheyTake) {
+  const VectorUnit card{.is_of_card = true};
+  for (const DType dtype : {DType::fp32, DType::bf16})
+    for (const int64_t feat_in : {16, 96, 256})
+      for (const int64_t feat_out : {16, 32, 80, 256})
+        for (const bool is_gathered : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} to {} features of {}", feat_in, feat_out, weft::to_string(dtype)));
+          EXPECT_TRUE(has_relation_groups(card, feat_in, feat_out, dtype));
+          const ReadyProgram ready = relation_groups_program({.slots = 16,
+                                                              .feat_in = feat_in,
+                                                              .feat_out = feat_out,
+                                                              .dtype = dtype,
+                                                              .is_gathered = is_gathered,
+                                                              .has_values = is_gathered});
+          const Operator op =
+              compile(parse(ready.text), ready.schedule, Device::cpu(), {.set = ready.set, .stop_after = "generate"});
+          const std::string text = op.text("cuda");
+          EXPECT_NE(text.find(dtype == DType::fp32 ? "multiply<false" : "multiply<true"), text.npos);
+        }
+  EXPECT_FALSE(has_relation_groups(card, 40, 32, DType::fp32));
+  EXPECT_FALSE(has_relation_groups(card, 32, 8, DType::fp32));
+  EXPECT_FALSE(has_relation_groups(card, 4096, 64, DType::fp32));
+  EXPECT_FALSE(has_relation_groups({.is_of_card = true, .has_mma = false}, 32, 32, DType::bf16));
+  EXPECT_FALSE(has_relation_groups({}, 32, 32, DType::bf16));
+}
+
+// Rows are by tile, relation and row, cut into groups; every edge is one's.
+TEST(Mma, RelationsStandInGroups) {
+  // relation, row, column; structures of tiles of 100 rows.
+  const CooTensor coo{.extents = {2, 200, 5},
+                      .coordinates = {{0, 0, 1, 1, 1, 0}, {0, 130, 1, 2, 3, 0}, {3, 0, 1, 2, 4, 1}}};
+  const Structure edges = relational_from_coo(coo, 100).structure;
+  const RelationGroups groups = relation_groups(data_of(edges, "edges"), 2, true);
+  EXPECT_EQ(groups.relation, (std::vector<int32_t>{0, 1, 1, 0}));
+  EXPECT_EQ(groups.row, (std::vector<int32_t>{0, 1, 2, 3, 2}));
+  EXPECT_EQ(groups.order, (std::vector<int32_t>{0, 1, 2, 3, 4, 5}));
+  const std::vector<Level>& levels = groups.structure.data()->levels;
+  EXPECT_EQ(levels[1].indptr, (std::vector<int32_t>{0, 3, 4}));
+  EXPECT_EQ(levels[2].indptr, (std::vector<int32_t>{0, 1, 3, 4, 5}));
+  EXPECT_EQ(levels[3].indptr, (std::vector<int32_t>{0, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(levels[3].indices, (std::vector<int32_t>{1, 3, 1, 2, 4, 0}));
+  EXPECT_FALSE(has_single_edges(data_of(edges, "edges")));
+  const Structure single =
+      relational_from_coo({.extents = {2, 4, 5}, .coordinates = {{0, 1}, {2, 2}, {4, 4}}}, 16).structure;
+  EXPECT_TRUE(has_single_edges(data_of(single, "edges")));
+  EXPECT_EQ(relation_groups(data_of(single, "edges"), 16, false).column, (std::vector<int32_t>{5, 5}));
+}
+
+// Relations with few rows want small groups, wide weights large ones.
+TEST(Mma, GroupsAreAsLargeAsTheirRows) {
+  const auto slots_of = [](int rows_of_relation, int64_t feat, DType dtype) {
+    CooTensor coo{.extents = {8, 128, 1}, .coordinates = {{}, {}, {}}};
+    for (int32_t relation = 0; relation < 8; ++relation)
+      for (int32_t row = 0; row < rows_of_relation; ++row) {
+        coo.coordinates[0].push_back(relation);
+        coo.coordinates[1].push_back(row);
+        coo.coordinates[2].push_back(0);
+      }
+    const Structure edges = relational_from_coo(coo).structure;
+    return likely_slots(data_of(edges, "edges"), {.feat_in = feat, .feat_out = feat, .dtype = dtype});
+  };
+  EXPECT_EQ(slots_of(5, 256, DType::fp32), 16);
+  EXPECT_EQ(slots_of(60, 256, DType::bf16), 64);
+  EXPECT_EQ(slots_of(30, 256, DType::bf16), 32);
 }
 
 // Every element is some thread's, and one thread's alone.

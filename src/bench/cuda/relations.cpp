@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,13 +14,12 @@
 #include "bench/sparse/edges.h"
 #include "bench/stop.h"
 #include "sparse/formats/structure.h"
+#include "sparse/operators/relation_groups.h"
 #include "weft/error.h"
 #include "weft/ops.h"
 
 namespace weft::bench {
 namespace {
-
-constexpr int64_t kTiles[] = {64, 16, 8};
 
 // Edges, made when a row of theirs is wanted, and how many features or channels go in and out.
 struct RelationCase {
@@ -71,12 +69,6 @@ int64_t num_products(const sparse::CooTensor& edges) {
   return std::min(pairs_with(1), pairs_with(2));
 }
 
-double bytes_of(const sparse::Structure& structure) {
-  size_t numbers = 0;
-  for (const sparse::Level& level : structure.data()->levels) numbers += level.indptr.size() + level.indices.size();
-  return static_cast<double>(numbers * sizeof(int32_t));
-}
-
 class RelationRows {
  public:
   RelationRows(CardBench& bench, const sparse::CooTensor& edges, int64_t feat, DType dtype)
@@ -89,35 +81,29 @@ class RelationRows {
         y_(bench.device(), static_cast<size_t>(edges_.extents[1] * feat * element_bytes())) {}
 
   void add_to(BenchReport& report, const std::string& name) {
-    double seconds = std::numeric_limits<double>::infinity(), gathering = 0, structure_bytes = 0;
-    int64_t best = 0;
-    for (const int64_t tile : kTiles) {
-      stop_if_asked();
-      const sparse::Structure structure = sparse::relational_from_coo(edges_, tile).structure;
-      const std::vector<int32_t>& columns = structure.data()->levels.back().indices;
-      const Workspace indices = placed(bench_, columns);
-      const CardBench::Gather gather{.indices = static_cast<const int*>(indices.data()),
-                                     .rows = x_.data(),
-                                     .count = static_cast<int64_t>(columns.size()),
-                                     .row_bytes = static_cast<int>(feat_ * element_bytes())};
-      const auto run = [&](int) {
-        sparse::rgms(structure, {}, view(x_, {edges_.extents[2], feat_}), view(w_, {edges_.extents[0], feat_, feat_}),
-                     view(y_, {edges_.extents[1], feat_}), bench_.stream());
-      };
-      const CardBench::Turns turns = bench_.time_in_turns({kCallsOfGraph, run}, bench_.gathers(gather, kCallsOfGraph));
-      if (turns.first >= seconds) continue;
-      seconds = turns.first, gathering = turns.second, best = tile, structure_bytes = bytes_of(structure);
-    }
+    stop_if_asked();
+    const sparse::Structure structure = sparse::relational_from_coo(edges_).structure;
+    const std::vector<int32_t>& columns = structure.data()->levels.back().indices;
+    const Workspace indices = placed(bench_, columns);
+    const CardBench::Gather gather{.indices = static_cast<const int*>(indices.data()),
+                                   .rows = x_.data(),
+                                   .count = static_cast<int64_t>(columns.size()),
+                                   .row_bytes = static_cast<int>(feat_ * element_bytes())};
+    const auto run = [&](int) {
+      sparse::rgms(structure, {}, view(x_, {edges_.extents[2], feat_}), view(w_, {edges_.extents[0], feat_, feat_}),
+                   view(y_, {edges_.extents[1], feat_}), bench_.stream());
+    };
+    const auto [seconds, gathering] = bench_.time_in_turns({kCallsOfGraph, run}, bench_.gathers(gather, kCallsOfGraph));
     const double products = static_cast<double>(num_products(edges_));
     const double flops = 2. * products * static_cast<double>(feat_ * feat_);
+    const double gathered = static_cast<double>(gather.count * gather.row_bytes);
     const auto add = [&](const char* metric, double value, const char* unit, double ceiling = 0) {
       report.add({.bench = "sparse", .name = name, .metric = metric, .value = value, .unit = unit, .ceiling = ceiling});
     };
-    report.note(fmt::format("{}: {} rows a tile", name, best));
-    add("rate", flops / seconds / 1e9, "GFLOP/s", flops / gathering / 1e9);
-    add("rate beside products", flops / seconds / 1e9, "GFLOP/s", product_rate(products) / 1e9);
+    add("rate", flops / seconds / 1e9, "GFLOP/s", product_rate(products) / 1e9);
+    add("bandwidth of gathered rows", gathered / seconds / 1e9, "GB/s", gathered / gathering / 1e9);
     add("time", seconds * 1e6, "us");
-    add("memory beside tensors", structure_bytes / 1e6, "MB");
+    add("memory beside tensors", static_cast<double>(sparse::bytes_on_cards(structure)) / 1e6, "MB");
   }
 
  private:

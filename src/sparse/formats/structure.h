@@ -25,7 +25,8 @@ struct Level {
   std::string name = {};  // for messages, of one that is made axis by axis: "axis 1 'J'"
 };
 
-struct LongRows;  // operators/long_rows.h
+struct LongRows;            // operators/long_rows.h
+struct KeptRelationGroups;  // operators/relation_groups.h
 
 // Arrays of a structure on cards, by card and by where the host has them.
 struct ArrayCopies {
@@ -39,7 +40,9 @@ struct Structure::Data {
   std::vector<int32_t> order = {};  // of a transpose: where its matrix holds each element
   mutable ChoiceMemo choices = {};  // thread-safe
   mutable ArrayCopies copies = {};
-  mutable std::shared_ptr<LongRows> long_rows = {};  // of CSR, once somebody asked; of the lock of `choices`
+  // Once somebody asked, under the lock of `choices`: of CSR; of relations in tiles.
+  mutable std::shared_ptr<LongRows> long_rows = {};
+  mutable std::shared_ptr<KeptRelationGroups> relation_groups = {};
 };
 
 // Throws where a level breaks the rules above, naming it.

@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "base/once_map.h"
-#include "sparse/backend.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/card.h"
 #include "sparse/operators/ready.h"
@@ -248,10 +247,7 @@ void sum_long_rows(const Structure& a, const RowSums& sums, Stream stream, const
   const auto of = [&](LongRowsPart part) -> const Operator& {
     return operator_of ? operator_of(part, form) : kept_operator_of(part, form, device);
   };
-  const auto placed = [&](const std::vector<int32_t>& array) {
-    const int32_t* const data = backend_of(device, "spmm").array_of(data_of(a, "a"), array, device);
-    return TensorView(data, DType::int32, {static_cast<int64_t>(array.size())}, device);
-  };
+  const auto placed = [&](const std::vector<int32_t>& array) { return kept_array(data_of(a, "a"), array, device); };
   RunArguments arguments{.buffers = {{"A", sums.values}, {"B", sums.b}, {"C", sums.c}}};
   if (form.is_weighted) arguments.buffers["G"] = sums.weights;
   if (form.is_ordered) arguments.buffers["At"] = sums.order;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/format_tensor.h"
 #include "base/once_map.h"
+#include "sparse/backend.h"
 
 namespace weft::sparse {
 
@@ -18,6 +19,11 @@ Operator kept_operator(const ReadyProgram& ready, Device device) {
 
 Device device_of(const TensorView& tensor) {
   return tensor.device().kind == DeviceKind::cuda ? tensor.device() : Device::cpu();
+}
+
+TensorView kept_array(const Structure::Data& structure, const std::vector<int32_t>& array, Device device) {
+  const int32_t* const data = backend_of(device, "run").array_of(structure, array, device);
+  return {data, DType::int32, {static_cast<int64_t>(array.size())}, device};
 }
 
 int64_t workers_of(Device device, Stream stream) { return device == Device::cpu() ? stream.team().num_workers() : 0; }

@@ -22,6 +22,8 @@ Operator kept_operator(const ReadyProgram& ready, Device device = {});
 
 // Where a call runs: where its first tensor lies; the operator sees to the others.
 Device device_of(const TensorView& tensor);
+// An array that is kept with the structure, where the device reads it, for as long as the structure lives.
+TensorView kept_array(const Structure::Data& structure, const std::vector<int32_t>& array, Device device);
 // How many workers share a call's rows; 0: a card's.
 int64_t workers_of(Device device, Stream stream);
 

@@ -9,6 +9,7 @@
 #include "sparse/operators/programs.h"
 #include "sparse/operators/ready.h"
 #include "sparse/operators/register_tiles.h"
+#include "sparse/operators/relation_groups.h"
 #include "sparse/operators/searched.h"
 #include "sparse/operators/vector_unit.h"
 #include "sparse/tune/search.h"
@@ -109,12 +110,19 @@ std::string rgms_call(bool has_values, int64_t feat_in, int64_t feat_out, DType 
 
 int64_t likely_rgms_prefetch(int64_t feat_in, DType dtype) { return feat_in * bits_of(dtype) / 8 <= 256 ? 8 : 0; }
 
-Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
-                       const std::string& candidate, Device device) {
-  const int64_t prefetch = number_in(candidate, "prefetch", likely_rgms_prefetch(feat_in, dtype));
-  return kept_operator(rgms_program(tile, has_values, feat_in, feat_out, dtype, vector_unit(device),
-                                    number_in(candidate, "vectors", 4), prefetch),
-                       device);
+void run_rgms(const Structure& edges, const RunArguments& arguments, const std::string& candidate, Stream stream) {
+  const TensorView &x = arguments.buffers.at("X"), &w = arguments.buffers.at("W");
+  const int64_t feat_in = w.shape(1), feat_out = w.shape(2);
+  const Device device = device_of(x);
+  if (device != Device::cpu() && has_relation_groups(unit_of(device), feat_in, feat_out, x.dtype()))
+    return run_in_groups(edges, arguments, stream);
+  const int64_t prefetch = number_in(candidate, "prefetch", likely_rgms_prefetch(feat_in, x.dtype()));
+  RunArguments of_tiles = arguments;
+  of_tiles.structures = {{"J", edges}};
+  kept_operator(rgms_program(data_of(edges, "edges").levels[3].length, arguments.buffers.contains("A"), feat_in,
+                             feat_out, x.dtype(), vector_unit(device), number_in(candidate, "vectors", 4), prefetch),
+                device)
+      .run(of_tiles, stream);
 }
 
 void rgms(const Structure& edges, const TensorView& values, const TensorView& x, const TensorView& w,
@@ -130,14 +138,12 @@ void rgms(const Structure& edges, const TensorView& values, const TensorView& x,
   check((y.shape(0) + tile - 1) / tile == tiles, ErrorCode::invalid_shape,
         "y: has {} rows; the structure has {} tiles of {}", y.shape(0), tiles, tile);
   const DType dtype = common_dtype({{"x", &x}, {"w", &w}, {"y", &y}});
-  RunArguments arguments{.structures = {{"J", edges}}, .buffers = {{"X", x}, {"W", w}, {"Y", y}}};
+  RunArguments arguments{.buffers = {{"X", x}, {"W", w}, {"Y", y}}};
   if (values) arguments.buffers["A"] = values;
   const Device device = device_of(x);
   const std::string call =
       rgms_call(static_cast<bool>(values), w.shape(1), w.shape(2), dtype, workers_of(device, stream));
-  rgms_operator(tile, static_cast<bool>(values), w.shape(1), w.shape(2), dtype, tuned_candidate(data, call, device),
-                device)
-      .run(arguments, stream);
+  run_rgms(edges, arguments, tuned_candidate(data, call, device), stream);
 }
 
 }  // namespace weft::sparse

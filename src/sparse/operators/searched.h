@@ -16,7 +16,7 @@ Operator block_spmm_operator(int64_t heads, int64_t block, int64_t feat, DType d
 // How many edges ahead rows of x are fetched where no search says otherwise; rows of more than
 // four lines, which that makes slower, not at all.
 int64_t likely_rgms_prefetch(int64_t feat_in, DType dtype);
-Operator rgms_operator(int64_t tile, bool has_values, int64_t feat_in, int64_t feat_out, DType dtype,
-                       const std::string& candidate, Device device = {});
+// With X, W, Y and, if edges have values, A among the buffers.
+void run_rgms(const Structure& edges, const RunArguments& arguments, const std::string& candidate, Stream stream);
 
 }  // namespace weft::sparse

@@ -78,8 +78,7 @@ Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const
   const std::unique_ptr<const Stopwatch> stopwatch = backend.stopwatch(device, stream);
   const Workspace x = ones(n * feat_in, device), w = ones(relations * feat_in * feat_out, device);
   const Workspace y = ones(m * feat_out, device);
-  const RunArguments arguments{.structures = {{"J", edges}},
-                               .buffers = {{"X", {x.data(), DType::fp32, {n, feat_in}, device}},
+  const RunArguments arguments{.buffers = {{"X", {x.data(), DType::fp32, {n, feat_in}, device}},
                                            {"W", {w.data(), DType::fp32, {relations, feat_in, feat_out}, device}},
                                            {"Y", {y.data(), DType::fp32, {m, feat_out}, device}}}};
   std::array<int64_t, 3> prefetches = {0, 8, 32};
@@ -89,10 +88,7 @@ Tuned tune_rgms(const Structure& edges, int64_t feat_in, int64_t feat_out, const
     for (const int64_t ahead : prefetches) {
       if (static_cast<int>(candidates.size()) == num_rgms_candidates(device)) break;
       const std::string candidate = fmt::format("vectors {} prefetch {}", vectors, ahead);
-      candidates.push_back({candidate, [&, candidate] {
-                              rgms_operator(tile, false, feat_in, feat_out, DType::fp32, candidate, device)
-                                  .run(arguments, stopwatch->stream());
-                            }});
+      candidates.push_back({candidate, [&, candidate] { run_rgms(edges, arguments, candidate, stopwatch->stream()); }});
     }
   return search_and_keep(data, rgms_call(false, feat_in, feat_out, DType::fp32, workers_of(device, stream)), candidates,
                          options, *stopwatch);

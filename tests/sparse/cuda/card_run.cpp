@@ -196,6 +196,46 @@ void expect_long_gradients_as_on_the_cpu(int64_t feat) {
   });
 }
 
+void expect_relations_as_on_the_cpu(Edges edges, DType dtype, int64_t feat_in, int64_t feat_out) {
+  constexpr int64_t kRelations = 3, kRows = 150, kCols = 70;
+  // Relation 0 reaches every row, in groups that are full and one that is not; relation 1 few rows; relation 2 none.
+  CooTensor coo{.extents = {kRelations, kRows, kCols}, .coordinates = {{}, {}, {}}};
+  const auto add = [&](int64_t relation, int64_t row, int64_t col) {
+    for (size_t d = 0; d < 3; ++d)
+      coo.coordinates[d].push_back(static_cast<int32_t>(d == 0 ? relation : d == 1 ? row : col % kCols));
+  };
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int64_t count = edges == Edges::single ? 1 : 1 + row % 6;
+    for (int64_t e = 0; e < count; ++e) add(0, row, row * 7 + e * 11);
+    if (row % 40 == 3) add(1, row, row);
+  }
+  const Structure structure = relational_from_coo(coo, 48).structure;
+  const auto random = [&](uint32_t seed, std::vector<int64_t> shape) {
+    Array array(DType::fp32, std::move(shape));
+    const Values values = random_values(array.bytes().size() / 4, seed);
+    std::memcpy(array.bytes().data(), values.data(), array.bytes().size());
+    return converted(array, dtype);
+  };
+  const Array values = random(1, {structure.nnz()}), x = random(2, {kCols, feat_in});
+  const Array w = random(3, {kRelations, feat_in, feat_out});
+  Array want(dtype, {kRows, feat_out}), got(dtype, {kRows, feat_out});
+  const bool has_values = edges == Edges::weighted;
+  rgms(structure, has_values ? TensorView(values) : TensorView(), x, w, want);
+  const OnCard there_values(values), there_x(x), there_w(w), there(got);
+  std::vector<double> first;
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    std::memset(got.bytes().data(), 0xff, got.bytes().size());  // NaN
+    there.send();
+    rgms(structure, has_values ? TensorView(there_values) : TensorView(), there_x, there_w, there,
+         Stream::cuda(nullptr));
+    there.fetch();
+    // What rows gather is rounded to the type once.
+    expect_close(values_of(got), values_of(want), dtype == DType::fp32 ? 1e-5 : 1. / 32, "relations");
+    if (repeat == 0) first = values_of(got);
+  }
+  EXPECT_EQ(values_of(got), first) << "the same bits twice";
+}
+
 void expect_as_interpreted(const ReadyCase& c) {
   const Operator op = compile(parse(c.ready.text), c.ready.schedule, Device::cuda(), {.set = c.ready.set});
   RunArguments host = arguments_of(op, c.axis, c.structure(few_places()), 19);

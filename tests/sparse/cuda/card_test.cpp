@@ -32,5 +32,12 @@ TEST(SparseCallsOnCard, AddUpLongRowsInPieces) {
   for (const int64_t feat : {8, 32, 1024}) expect_long_gradients_as_on_the_cpu(feat);
 }
 
+TEST(SparseCallsOnCard, MultiplyRelationsByTensorCores) {
+  for (const DType dtype : {DType::fp32, DType::bf16})
+    for (const Edges edges : {Edges::single, Edges::plain, Edges::weighted})
+      for (const auto& [feat_in, feat_out] : {std::pair<int64_t, int64_t>{16, 16}, {32, 32}, {256, 256}, {48, 80}})
+        expect_relations_as_on_the_cpu(edges, dtype, feat_in, feat_out);
+}
+
 }  // namespace
 }  // namespace weft::sparse::test

@@ -119,6 +119,18 @@ TEST_F(SparseCard, AddsUpLongRowsInPieces) {
   EXPECT_EQ(launched, std::vector<std::string>(3, "weft_spmm_row_groups_0"));
 }
 
+// Of each relation's rows in a tile, one launch for all.
+TEST_F(SparseCard, MultipliesRelationsByTensorCores) {
+  std::vector<std::string> launched;
+  testing::watch_launch = [&](const std::string& symbol, const cuda::Grid&, const void*) {
+    launched.push_back(symbol);
+  };
+  expect_relations_as_on_the_cpu(Edges::single, DType::fp32, 48, 32);
+  expect_relations_as_on_the_cpu(Edges::weighted, DType::bf16, 32, 48);
+  EXPECT_EQ(launched, std::vector<std::string>(4, "weft_rgms_groups_0"));
+  testing::watch_launch = nullptr;
+}
+
 TEST_F(SparseCard, LaunchesAsManyThreadsAsLoopsHaveIterations) {
   const struct {
     const char* lines;
