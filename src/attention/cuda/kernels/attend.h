@@ -13,9 +13,15 @@
 
 namespace weft::attention::cuda {
 
-// A path with a class for each kind of tile.
+// A path with a class for each kind of tile, those of more rows behind those of fewer.
 template <class Small, class... Larger>
 struct Tiles {
+  static constexpr bool kAreAlike = sizeof...(Larger) > 1 && (true && ... && Larger::kIsAlike);
+  static constexpr int kMostRows = [] {
+    int most = 0;
+    ((most = Larger::kRows > most ? Larger::kRows : most), ...);
+    return most;
+  }();
   static constexpr int kSharedBytes = [] {
     int most = Small::kSharedBytes;
     ((most = Larger::kSharedBytes > most ? Larger::kSharedBytes : most), ...);
@@ -25,7 +31,14 @@ struct Tiles {
   WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
     int kind = static_cast<int>(TileKind::direct);
     if (sizeof...(Larger) == 0 || static_cast<int>(item.tile_kind) == kind) return Small::attend(call, p, item);
-    ((++kind == static_cast<int>(item.tile_kind) ? Larger::attend(call, p, item) : void()), ...);
+    // Units may have more rows than a tile, as a producer's have: the rest takes the smallest that holds it.
+    if constexpr (kAreAlike)
+      for_row_tiles<kMostRows>(call, item, [&](int kv_head, int first, int n) {
+        bool more = true;
+        ((more && n <= Larger::kRows ? (Larger::attend(call, p, item, kv_head, first, n), more = false) : false), ...);
+      });
+    else
+      ((++kind == static_cast<int>(item.tile_kind) ? Larger::attend(call, p, item) : void()), ...);
   }
 };
 

@@ -27,12 +27,16 @@ class Attention {
   static constexpr int kStages = Shape::kStages;
 
  public:
-  static constexpr int kSharedBytes = sizeof(typename Shape::Shared);
+  static constexpr int kSharedBytes = sizeof(typename Shape::Shared), kRows = Shape::kRows;
+  // A row's bits are those of tiles with other numbers of rows.
+  static constexpr bool kIsAlike = Shape::kByWarpgroup;
 
   WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item) {
-    for_row_tiles<Shape::kRows>(call, item, [&](int kv_head, int first, int n) {
-      Attention({call, p, item, kv_head, first, n}).attend();
-    });
+    for_row_tiles<kRows>(call, item, [&](int kv_head, int first, int n) { attend(call, p, item, kv_head, first, n); });
+  }
+  // Rows that a tile holds.
+  WEFT_INLINE static void attend(const Call& call, const P& p, const ItemRecord& item, int kv_head, int first, int n) {
+    Attention({call, p, item, kv_head, first, n}).attend();
   }
 
  private:
