@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "attention/cuda/kernels/args.h"
 #include "attention/cuda/kernels/shared.h"
@@ -16,11 +17,10 @@
 namespace weft::attention::cuda {
 namespace {
 
-constexpr int kGroups = 2, kLoaders = 128, kMultipliers = 128 * kGroups, kStages = 2;
+constexpr int kLoaders = 128, kStages = 2;
 
 // Of a thread that multiplies: scores, probabilities, outputs, and what the compiler takes beside them. Of more than it
 // has it makes code that waits for each product, and spills.
-constexpr int kRegisters = 216;
 int registers(const AttentionSpec& spec, int keys) {
   const bool has_mask = spec.mask >= Mask::custom || names_hook(spec.variant, {"logits_mask"});
   const int of_lists = spec.kv_form != KvForm::block_sparse ? 0 : spec.variant.use_softmax ? 16 : 36;
@@ -30,8 +30,8 @@ int registers(const AttentionSpec& spec, int keys) {
 int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathers) {
   return producer_shared_bytes({.dim_qk = spec.head_dim_qk,
                                 .dim_vo = spec.head_dim_vo,
-                                .threads = kMultipliers,
-                                .rows = 64 * kGroups,
+                                .threads = 128 * tile.groups,
+                                .rows = 64 * tile.groups,
                                 .keys = tile.keys,
                                 .stages = kStages,
                                 .kv_bits = 16,
@@ -41,14 +41,18 @@ int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathe
                                tile.query_stages, gathers);
 }
 
+// Three warpgroups that multiply hide each other's softmax better than two, where registers have room for a tile of keys
+// that is worth its barriers.
 std::optional<ProducerTile> find_tile(const AttentionSpec& spec, const Architecture& architecture) {
-  for (int keys = 128; keys >= 64; keys -= 16)
-    for (const int query_stages : {2, 1}) {
-      const ProducerTile tile{keys, query_stages};
-      if (registers(spec, keys) <= kRegisters &&
-          shared_bytes(spec, tile, true) <= architecture.most_shared_of_cta)  // the same keys by both loaders
-        return tile;
-    }
+  for (const auto& [groups, least_keys] : {std::pair{3, 96}, std::pair{2, 64}})
+    // Of lists of blocks the producer itself takes more than three leave it.
+    for (int keys = groups == 3 && spec.kv_form == KvForm::block_sparse ? 0 : 128; keys >= least_keys; keys -= 16)
+      for (const int query_stages : {2, 1}) {
+        const ProducerTile tile{groups, keys, query_stages};
+        if (registers(spec, keys) <= producer_registers(groups).of_multipliers &&
+            shared_bytes(spec, tile, true) <= architecture.most_shared_of_cta)  // the same keys by both loaders
+          return tile;
+      }
   return {};
 }
 
@@ -63,14 +67,14 @@ Form form_of(const AttentionSpec& spec, const Architecture& architecture) {
   return {.name = takes_boxes ? "producer_boxes" : "producer_rows",
           .tile_kinds = kAllTileKinds,
           .loader = takes_boxes ? Loader::tma : Loader::cp_async,
-          .threads = kMultipliers + kLoaders,
+          .threads = 128 * tile.groups + kLoaders,
           .shared_bytes = shared_bytes(spec, tile, !takes_boxes),
           .resident_ctas = 1,
           .loaders = kLoaders,
           .best_for = takes_boxes ? kAllTileKinds : bit_of(largest_kind(spec, architecture)),
           .is_alike = takes_boxes,
           .constants = fmt::format("  using Multiplied = Query;\n  static constexpr int kStages = {};\n", kStages),
-          .type = fmt::format("Producer<Spec, Variant, {}, {}, {}, {}>", kGroups, tile.keys, tile.query_stages,
+          .type = fmt::format("Producer<Spec, Variant, {}, {}, {}, {}>", tile.groups, tile.keys, tile.query_stages,
                               !takes_boxes)};
 }
 
@@ -111,13 +115,13 @@ class ProducerFamily : public Family {
     wgmma_family().describe(spec, architecture, traits);
     traits.granule = kProducerGranule;
     traits.thresholds.alternates = true;
-    const int dims = spec.head_dim_qk + spec.head_dim_vo;
+    const int dims = spec.head_dim_qk + spec.head_dim_vo, groups = producer_tile(spec, architecture).groups;
     for (TileClass& tile_class : traits.classes) {
       const bool is_largest = tile_class.kind == largest_kind(spec, architecture);
       if (is_largest) {
-        tile_class.rows = 64 * kGroups;
+        tile_class.rows = 64 * groups;
         // Twice what 520 TFLOP/s of a card of 132 multiprocessors are, as costs are those of half of one.
-        tile_class.token = dims * 0.13;
+        tile_class.token = dims * 0.065 * groups;
         tile_class.item = 6000;
       }
       const bool is_named = spec.loader == Loader::tma;

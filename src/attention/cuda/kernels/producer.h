@@ -30,13 +30,13 @@ struct Producer {
     start(call);
     const typename F::P p = F::P::weft_load(args.params);
     if (ptx::thread_index() >= S::kThreads) {
-      ptx::decrease_registers<Shape::kRegistersOfLoaders>();
+      ptx::decrease_registers<Shape::kRegisters.of_loaders>();
       if constexpr (kGathers)
         producer::Load<Shape, producer::Gathers<Shape>>(call, p, {}).run();
       else
         producer::Load<Shape, producer::Boxes<Shape>>(call, p, {args.k, args.v}).run();
     } else {
-      ptx::increase_registers<Shape::kRegisters>();
+      ptx::increase_registers<Shape::kRegisters.of_multipliers>();
       producer::Multiply<Shape>(call, p).run();
     }
     ptx::wait_for_previous_kernel();  // without items, too: who waits for this kernel waits for those before it

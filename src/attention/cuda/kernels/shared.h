@@ -209,6 +209,15 @@ inline constexpr int kSourcesOfProducer = 3;
 // Of lists of blocks, tiles whose positions are known: one more, whose logits are made meanwhile.
 inline constexpr int kListedTilesOfProducer = 4;
 
+// Registers of a producer's threads where so many warpgroups multiply: those of all of them are what a CTA's threads
+// begin with.
+struct ProducerRegisters {
+  int of_loaders, of_multipliers;
+};
+constexpr ProducerRegisters producer_registers(int groups) {
+  return groups == 2 ? ProducerRegisters{72, 216} : ProducerRegisters{80, 144};
+}
+
 // producer::Shape::Shared.
 constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool gathers) {
   const int qk = (of.dim_qk + 15) / 16 * 16, vo = (of.dim_vo + 15) / 16 * 16;

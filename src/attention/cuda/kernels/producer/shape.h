@@ -17,8 +17,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
   static constexpr int kGroups = kGroups_, kQueryStages = kQueryStages_, kStages = S::kStages;
   static constexpr bool kGathers = kGathers_;
   static constexpr int kLoaders = S::kLoaders, kLoadersBarrier = kMultipliersBarrier - 1;
-  // Of each thread, of those that a CTA's threads begin with.
-  static constexpr int kRegistersOfLoaders = kGroups == 2 ? 72 : 32, kRegisters = kGroups == 2 ? 216 : 160;
+  static constexpr ProducerRegisters kRegisters = producer_registers(kGroups);
   static_assert(Base::kStoresOwn && kLoaders == 128 && kKeys <= kLoaders);
 
   using QueryTile = mma::TileOf<true, 64, kPadQk>;
