@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
+#include <memory>
 #include <set>
 
 #include "device/cuda/graph.h"
 #include "device/cuda/stream.h"
+#include "sparse/backend.h"
 #include "sparse/check.h"
 #include "sparse/operators/gather_schedules.h"
 #include "sparse/operators/vector_unit.h"
