@@ -41,7 +41,7 @@ void expect_tiles(const std::vector<int32_t>& lengths, int64_t group, int64_t lo
     ASSERT_EQ(static_cast<int32_t>(row), group_rows.indptr[w]);
     for (; row < static_cast<size_t>(group_rows.indptr[w + 1]); ++row) {
       const int32_t num_pieces = places.indptr[row + 1] - places.indptr[row];
-      const bool is_huge = lengths[row] > group * kMostOfPiece;
+      const bool is_huge = lengths[row] > group * most_of_piece(a.nnz(), group);
       ASSERT_EQ(num_pieces == 0, is_huge);
       const int32_t first = first_piece + groups.first[row];
       for (int32_t p = first; p < first + std::max(num_pieces, 1); ++p) {
@@ -69,6 +69,14 @@ void expect_tiles(const std::vector<int32_t>& lengths, int64_t group, int64_t lo
     ASSERT_EQ(levels[3].indices[e], elements.indices[static_cast<size_t>(groups.order[e])]);
 }
 
+// As long as each of those that compute at once has as much to do.
+TEST(LongRows, HavePiecesAsLongAsTheOthersTake) {
+  EXPECT_EQ(most_of_piece(88'651, 8), 128);
+  EXPECT_EQ(most_of_piece(1'166'243, 8), 207);
+  EXPECT_EQ(most_of_piece(11'461'589, 8), 512);
+  EXPECT_EQ(most_of_piece(11'461'589, 32), 508);
+}
+
 TEST(LongRows, AreCutIntoPiecesThatTileTheMatrix) {
   std::mt19937 random(20261128);
   for (const int64_t group : {1, 2, 8, 32}) {
@@ -78,8 +86,8 @@ TEST(LongRows, AreCutIntoPiecesThatTileTheMatrix) {
       std::vector<int32_t> lengths;
       for (int i = 0; i < 60; ++i)
         lengths.push_back(static_cast<int32_t>(random() % 3 == 0 ? random() % 700 : random() % 70));
-      lengths[7] = static_cast<int32_t>(group * kMostOfPiece);
-      lengths[30 + repeat] = static_cast<int32_t>(group * kMostOfPiece + 1);
+      lengths[7] = static_cast<int32_t>(group * 128);
+      lengths[30 + repeat] = static_cast<int32_t>(group * 128 + 1);
       expect_tiles(lengths, group);
       expect_tiles(lengths, group, 16);
     }

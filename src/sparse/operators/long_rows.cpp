@@ -141,9 +141,14 @@ bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype)
   return has_memory_for_groups(feat, dtype) && long_rows_of(structure).any;
 }
 
+int64_t most_of_piece(int64_t nnz, int64_t group) {
+  constexpr int64_t kCtas = 132 * 8;  // of an H200
+  return std::clamp<int64_t>(nnz * 3 / (2 * kCtas * group), 128, 512);
+}
+
 RowGroups row_groups(const Structure::Data& structure, int64_t group, int64_t piece) {
   const Level& level = structure.levels[1];
-  const int64_t longest = group * kMostOfPiece;
+  const int64_t longest = group * most_of_piece(level.num_positions, group);
   RowGroups found;
   std::vector<int32_t> of_group{0}, pieces_of_group{0}, places{0}, ends{0};
   for (size_t i = 0; i + 1 < level.indptr.size(); ++i) {

@@ -19,8 +19,11 @@
 namespace weft::sparse {
 
 inline constexpr int64_t kPieceOfRow = 32;       // elements, if none is named; rows of more than two are long
-inline constexpr int64_t kMostOfPiece = 512;     // of a row that has as many pieces as a CTA computes side by side
 inline constexpr int64_t kPieceOfHugeRow = 128;  // of a row whose pieces would be longer
+
+// The longest pieces of a row that has as many as a CTA computes side by side, of a matrix with so many elements: half
+// as much again as the share of those that compute at once, so that no piece is on its way when all others have ended.
+int64_t most_of_piece(int64_t nnz, int64_t group);
 
 // How a matrix in CSR is shared by CTAs that compute `group` pieces side by side. Groups of rows tile the matrix, and
 // their pieces tile its elements, which stay where they are.

@@ -129,7 +129,7 @@ void expect_calls_as_on_the_cpu(const std::vector<int64_t>& features, const std:
 
 void expect_long_rows_as_on_the_cpu(DType dtype, int64_t feat) {
   constexpr int64_t kRows = 12, kCols = 1200;
-  // Of as many pieces as a group takes, of one element more; groups that are full; and one that no CTA takes.
+  // Of as many pieces as a group takes, of one element more; groups that are full; and some that no CTA takes.
   constexpr int64_t kLengths[kRows] = {0, 32, 33, 3, 65, 700, 0, 1024, 1, 1025, 64, 2};
   std::vector<int32_t> indptr{0}, indices;
   for (const int64_t length : kLengths) {
