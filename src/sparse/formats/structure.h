@@ -1,6 +1,7 @@
 // What a Structure holds.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,8 +38,9 @@ struct ArrayCopies {
 struct Structure::Data {
   explicit Data(std::vector<Level> all) : levels(std::move(all)) {}
   std::vector<Level> levels;
-  std::vector<int32_t> order = {};  // of a transpose: where its matrix holds each element
-  mutable ChoiceMemo choices = {};  // thread-safe
+  std::vector<int32_t> order = {};                      // of a transpose: where its matrix holds each element
+  mutable std::atomic<const void*> compared = nullptr;  // a caller's array that was found to say the same
+  mutable ChoiceMemo choices = {};                      // thread-safe
   mutable ArrayCopies copies = {};
   // Once somebody asked, under the lock of `choices`: of CSR; of relations in tiles.
   mutable std::shared_ptr<LongRows> long_rows = {};
