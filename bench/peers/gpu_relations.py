@@ -6,6 +6,7 @@ import torch
 from gpu_rows import line
 from gpu_timing import plain_seconds_of, seconds_of
 from protocol import read_csr
+from torch_sparse import layer_by_relation
 
 # relations, rows, columns, and relation, row and column of each edge; with widths of a layer, or channels.
 RELATIONS = {"aifb-like-x32": (lambda: side_by_side(edges.typed_graph(7262, 45, 48810), 32), (32,)),
@@ -32,18 +33,9 @@ def typed_files(folder):
 
 
 def by_relation(relation, source, destination, nodes, x, weights):
-    """A layer: of each relation the rows that its edges gather, their product, and where it is added."""
-    parts = [(r, source[relation == r], destination[relation == r]) for r in range(len(weights))]
+    parts = [(r, destination[relation == r], source[relation == r]) for r in range(len(weights))]
     out = torch.empty(nodes, weights.shape[2], device="cuda", dtype=x.dtype)
-
-    def run():
-        out.zero_()
-        for r, sources, destinations in parts:
-            if len(sources):
-                out.index_add_(0, destinations, x.index_select(0, sources) @ weights[r])
-        return out
-
-    return run
+    return layer_by_relation([part for part in parts if len(part[1])], out, x, weights)
 
 
 def by_pyg(relation, source, destination, nodes, x, weights):

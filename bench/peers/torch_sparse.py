@@ -49,6 +49,18 @@ def blocks(row):
     return timed(lambda: torch.bmm(x, y.transpose(1, 2), out=dense))
 
 
+def layer_by_relation(parts, out, x, weights):
+    """A layer: of each relation's (number, rows of out, rows of x) what its edges gather, their product, and where it is
+    added."""
+    def layer():
+        out.zero_()
+        for relation, to, source in parts:
+            out.index_add_(0, to, x.index_select(0, source) @ weights[relation])
+        return out
+
+    return layer
+
+
 def rgms(row):
     """"all": every node by the relation's weights, then sums over its edges. "gathered": the inputs of its edges by them,
     added to their outputs. Relations without an edge are left out."""
@@ -71,10 +83,7 @@ def rgms(row):
             for r, a in matrices:
                 torch.addmm(y, a, x @ w[r], out=y)
     else:
-        def layer():
-            y.zero_()
-            for r, i, j in parts:
-                y.index_add_(0, i, x[j] @ w[r])
+        layer = layer_by_relation(parts, y, x, w)
     with torch.inference_mode():
         note_memory_of(layer)
     return timed(layer)
