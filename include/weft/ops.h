@@ -177,9 +177,9 @@ std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const Sampl
 // Stream::synchronize(), Error(invalid_argument) both.
 void sample_rows(const TensorView& logits, std::span<const SamplingParams> params, std::span<Philox> random,
                  const TensorView& ids, Stream stream = {});
-// Draws from rows of probabilities, whose filters and random numbers are arrays on the same device. Rows need not sum to
-// 1: each token is drawn by its share of what filters leave. Those that are less probable than the first by a factor of
-// 2^-30 are never drawn. A filter keeps all tokens that equal the last one it keeps.
+// Draws from rows of probabilities, whose filters and random numbers are arrays on the same device. Rows need not sum
+// to 1: each token is drawn by its share of what filters leave. Those that are less probable than the first by a factor
+// of 2^-30 are never drawn. A filter keeps all tokens that equal the last one it keeps.
 struct ProbabilityDraws {
   TensorView probs;       // [rows, vocab] fp32
   TensorView top_k = {};  // int32 [rows]: of the most probable tokens; outside of 1 to vocab - 1, or none: off
@@ -191,9 +191,9 @@ struct ProbabilityDraws {
   TensorView bits;       // int64 [draws]: random bits, all 64 of which count
   TensorView ids;        // int32 [draws], written; -1: the row has a NaN or inf, nothing above 0, or is none of probs
 };
-// The same rows, filters and bits give the same ids on every device, whatever else is drawn. A card's ids are there when
-// the stream's work is; nothing is uploaded, and the call may be captured. A top_p of NaN counts as 1, a min_p of NaN as 0.
-// Throws for arrays that do not fit each other.
+// The same rows, filters and bits give the same ids on every device, whatever else is drawn. A card's ids are there
+// when the stream's work is; nothing is uploaded, and the call may be captured. A top_p of NaN counts as 1, a min_p of
+// NaN as 0. Throws for arrays that do not fit each other.
 void sample_probabilities(const ProbabilityDraws& draws, Stream stream = {});
 // Natural log-softmax of one token, in double.
 double log_probability(std::span<const float> logits, int32_t token);

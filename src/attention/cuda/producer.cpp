@@ -41,8 +41,8 @@ int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathe
                                tile.query_stages, gathers);
 }
 
-// Three warpgroups that multiply hide each other's softmax better than two, where registers have room for a tile of keys
-// that is worth its barriers.
+// Three warpgroups that multiply hide each other's softmax better than two, where registers have room for a tile of
+// keys that is worth its barriers.
 std::optional<ProducerTile> find_tile(const AttentionSpec& spec, const Architecture& architecture) {
   for (const auto& [groups, least_keys] : {std::pair{3, 96}, std::pair{2, 64}})
     // Of lists of blocks the producer itself takes more than three leave it.

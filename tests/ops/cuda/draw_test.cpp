@@ -252,7 +252,8 @@ TEST_F(CardDraw, IsWhatSampleRowsGives) {
   EXPECT_EQ(on_card, on_cpu);
 }
 
-// Few tokens down to where filters end and many, ties, no filter, rows in any order, and rows that are no probabilities.
+// Few tokens down to where filters end and many, ties, no filter, rows in any order, and rows that are no
+// probabilities.
 TEST_F(CardDraw, OfProbabilitiesIsTheOneOfTheCpu) {
   constexpr int64_t kRows = 7, kVocab = 1500;
   std::vector<float> probs;

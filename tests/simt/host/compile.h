@@ -10,7 +10,8 @@
 namespace weft::simt {
 
 // Loads what the source becomes; it stays. Compiled once for each content of it, of `read`, which it includes, and of
-// headers_of_machine(), whichever program asks. Null where it does not compile: `error` is the compiler's first one. Thread-safe.
+// headers_of_machine(), whichever program asks. Null where it does not compile: `error` is the compiler's first one.
+// Thread-safe.
 void* compile(const std::string& source, std::string_view read, std::string& error);
 
 // What texts are compiled with beside the product's own: the twins, the machine, the words of sparse programs.

@@ -2,7 +2,8 @@
 //   a[0], a[1]: columns 2t, 2t + 1 of rows g and g + 8;   a[2], a[3]: columns 2t + 8, 2t + 9 of the same rows
 //   b[0]: rows 2t, 2t + 1 of column g;                    b[1]: rows 2t + 8, 2t + 9
 //   d[0], d[1]: columns 2t, 2t + 1 of row g;              d[2], d[3]: of row g + 8
-// In tf32 a register is one number: a[0], a[1] are of column t, a[2], a[3] of column t + 4; b[0] of row t, b[1] of t + 4.
+// In tf32 a register is one number: a[0], a[1] are of column t, a[2], a[3] of column t + 4; b[0] of row t, b[1] of t +
+// 4.
 #pragma once
 
 #include "tile/cuda/ptx/target.h"

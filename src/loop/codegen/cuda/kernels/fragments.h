@@ -1,6 +1,6 @@
-// Products by warps on sums that the threads of a CTA hold together: what generated text calls where a nest is annotated
-// `mma` (loop/threads/fragments.h says which thread holds what). Of 16-bit floats; of fp32 as sums of two numbers of
-// tf32, whose products but the least are added up: each product errs by 5 * 2^-22 of itself.
+// Products by warps on sums that the threads of a CTA hold together: what generated text calls where a nest is
+// annotated `mma` (loop/threads/fragments.h says which thread holds what). Of 16-bit floats; of fp32 as sums of two
+// numbers of tf32, whose products but the least are added up: each product errs by 5 * 2^-22 of itself.
 //
 //   float c[16];                                                    // of 32 x 32, by 2 x 2 warps
 //   multiply<true, 1, 2, 2, 2, 64, true, false>(c, a, 72, b, 40);
@@ -14,8 +14,8 @@
 
 namespace weft::loop {
 
-// Four matrices for an operand of mma, of 8 rows and 16 bytes of depths each: rows o to o + 15 and depths from k on of a
-// tile in shared memory, whose depths lie side by side, or else its rows. `step`: elements from one row, or depth, to
+// Four matrices for an operand of mma, of 8 rows and 16 bytes of depths each: rows o to o + 15 and depths from k on of
+// a tile in shared memory, whose depths lie side by side, or else its rows. `step`: elements from one row, or depth, to
 // the next.
 // kDepthFirst: the second matrix is the first one's in depth, as B's registers are; else its neighbour in rows, as A's.
 template <bool kDepthsSideBySide, bool kDepthFirst, class T>
