@@ -13,10 +13,8 @@ Interpreter::Interpreter(Memory& memory, Place place, Failed failed)
     : memory_(memory), place_(std::move(place)), failed_(std::move(failed)), variables_(memory.scalars) {}
 
 void Interpreter::fail_at(const std::string& writer, const std::string& buffer, const std::vector<Expr>& indices) {
-  std::vector<int64_t> at;
-  for (const Expr& index : indices) at.push_back(integer(index));
   ensure(failed_ != nullptr, "interpreter: '{}' is written where it has no element", buffer);
-  failed_({writer, buffer}, at);
+  failed_({writer, buffer}, integers(indices));
 }
 
 bool Interpreter::is_within(const Range& range, int64_t index) {
@@ -42,9 +40,14 @@ void Interpreter::check_regions(const std::string& buffer, const std::vector<int
   running_ = std::move(running);
 }
 
-double* Interpreter::element(const std::string& buffer, const std::vector<Expr>& indices, bool writes) {
-  std::vector<int64_t> at;
-  for (const Expr& index : indices) at.push_back(integer(index));
+std::vector<int64_t> Interpreter::integers(std::span<const Expr> list) {
+  std::vector<int64_t> numbers;
+  numbers.reserve(list.size());
+  for (const Expr& e : list) numbers.push_back(integer(e));
+  return numbers;
+}
+
+double* Interpreter::element(const std::string& buffer, const std::vector<int64_t>& at, bool writes) {
   if (!running_.empty()) check_regions(buffer, at, writes);
   int64_t place = 0;
   if (const auto local = local_.find(buffer); local != local_.end()) {
@@ -64,18 +67,18 @@ double* Interpreter::element(const std::string& buffer, const std::vector<Expr>&
   return &values[static_cast<size_t>(place)];
 }
 
-double Interpreter::read(const std::string& buffer, const std::vector<Expr>& indices) {
-  const double* found = element(buffer, indices, false);
+double Interpreter::read(const std::string& buffer, const std::vector<int64_t>& at) {
+  const double* found = element(buffer, at, false);
   return found == nullptr ? 0 : *found;
 }
 
 int64_t Interpreter::search(const Expr& e) {
-  std::vector<Expr> at(e->operands.begin(), e->operands.end() - 2);
-  const int64_t count = integer(*(e->operands.end() - 2)), x = integer(e->operands.back());
-  const Expr first = at.back();
+  const auto operands = std::span(e->operands);
+  const int64_t count = integer(operands[operands.size() - 2]), x = integer(operands.back());
+  if (count <= 0) return e->op == Op::find ? -1 : 0;
+  std::vector<int64_t> at = integers(operands.first(operands.size() - 2));
   int64_t below = 0;  // slow on purpose: no binary search that could err like the generated one
-  for (int64_t i = 0; i < count; ++i) {
-    at.back() = first + i;
+  for (int64_t i = 0; i < count; ++i, ++at.back()) {
     const auto value = static_cast<int64_t>(read(e->name, at));
     if (e->op == Op::find && value == x) return i;
     below += value <= x ? 1 : 0;
@@ -112,7 +115,7 @@ int64_t Interpreter::integer(const Expr& e) {
       ensure(found != variables_.end(), "interpreter: '{}' has no value", e->name);
       return found->second;
     }
-    case Op::load: return static_cast<int64_t>(read(e->name, x));
+    case Op::load: return static_cast<int64_t>(read(e->name, integers(x)));
     case Op::add: return wrapped(bits(integer(x[0])) + bits(integer(x[1])));
     case Op::subtract: return wrapped(bits(integer(x[0])) - bits(integer(x[1])));
     case Op::multiply: return wrapped(bits(integer(x[0])) * bits(integer(x[1])));
@@ -139,7 +142,7 @@ double Interpreter::real(const Expr& e) {
   switch (e->op) {
     case Op::real_literal: return e->real;
     case Op::variable: return memory_.reals.at(e->name);
-    case Op::load: return read(e->name, x);
+    case Op::load: return read(e->name, integers(x));
     case Op::add: return real(x[0]) + real(x[1]);
     case Op::subtract: return real(x[0]) - real(x[1]);
     case Op::multiply: return real(x[0]) * real(x[1]);
@@ -225,7 +228,7 @@ void Interpreter::run(const Body& body) {
       }
       case Stmt::Kind::store: {
         // As in the code, a value that has no place is not computed, so that nothing in it fails.
-        if (double* target = element(stmt.name, stmt.indices, true); target != nullptr)
+        if (double* target = element(stmt.name, integers(stmt.indices), true); target != nullptr)
           *target = real(stmt.value);
         else
           fail_at("", stmt.name, stmt.indices);

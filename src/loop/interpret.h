@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,9 +46,10 @@ class Interpreter {
   void run_block(const Stmt& block);
   void check_regions(const std::string& buffer, const std::vector<int64_t>& at, bool writes);
   bool is_within(const Range& range, int64_t index);
+  std::vector<int64_t> integers(std::span<const Expr> list);
   // Null: absent.
-  double* element(const std::string& buffer, const std::vector<Expr>& indices, bool writes);
-  double read(const std::string& buffer, const std::vector<Expr>& indices);
+  double* element(const std::string& buffer, const std::vector<int64_t>& at, bool writes);
+  double read(const std::string& buffer, const std::vector<int64_t>& at);
   int64_t search(const Expr& e);
   int64_t divide(const Expr& e);
   void fail_at(const std::string& writer, const std::string& buffer, const std::vector<Expr>& indices);
