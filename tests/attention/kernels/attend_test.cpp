@@ -63,6 +63,24 @@ TEST(AttendHelper, AgreesWithTheReferenceInBothLayouts) {
   }
 }
 
+// Many rows of bf16, a last tile of few of them, dims that end inside a tile, more keys than a tile of scores has.
+TEST(AttendHelper, AgreesWithTheReferenceWherePackedRowsAreInTiles) {
+  for (const int dim : {64, 72}) {
+    Case c;
+    c.form = KvForm::ragged;
+    c.q_dtype = c.kv_dtype = c.o_dtype = DType::bf16;
+    c.head_dim_qk = c.head_dim_vo = dim;
+    c.mask = Mask::causal;
+    c.group = 1;
+    c.lengths = {{53, 900}};
+    Problem problem(c);
+    problem.reference();
+    const AttentionTensors t = problem.tensors();
+    attend(problem.spec(), t.q, t.kv.k.slice(0, 0, 900), t.kv.v.slice(0, 0, 900), t.o, t.lse);
+    EXPECT_EQ(problem.compare(compute_type(problem.spec(), current_isa())), "") << dim;
+  }
+}
+
 // Scales travel in `extra`, whose keys and values stay empty: those of the call are taken.
 TEST(Attend, TakesTheScalesOfItsExtraTensors) {
   constexpr std::tuple<DType, KvScales, int> kCaches[] = {{DType::int8, KvScales::token, 0},
