@@ -19,6 +19,8 @@ namespace {
 
 constexpr int kLoaders = 128, kStages = 2;
 
+bool has_few_bits(const AttentionSpec& spec) { return bits_of(spec.kv_dtype) < 16; }
+
 // Of a thread that multiplies: scores, probabilities, outputs, and what the compiler takes beside them. Of more than it
 // has it makes code that waits for each product, and spills.
 int registers(const AttentionSpec& spec, int keys) {
@@ -35,7 +37,7 @@ int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathe
                                 .keys = tile.keys,
                                 .stages = kStages,
                                 .kv_bits = 16,
-                                .scales = 1,
+                                .scales = spec.kv_scales >= KvScales::token ? kTilesOfLogits * tile.keys : 1,
                                 .is_block_sparse = spec.kv_form == KvForm::block_sparse,
                                 .by_warpgroup = true},
                                tile.query_stages, gathers);
@@ -45,11 +47,12 @@ int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathe
 // keys that is worth its barriers.
 std::optional<ProducerTile> find_tile(const AttentionSpec& spec, const Architecture& architecture) {
   for (const auto& [groups, least_keys] : {std::pair{3, 96}, std::pair{2, 64}})
-    // Of lists of blocks the producer itself takes more than three leave it.
-    for (int keys = groups == 3 && spec.kv_form == KvForm::block_sparse ? 0 : 128; keys >= least_keys; keys -= 16)
+    // Of lists of blocks, and to convert, the producer itself takes more than three leave it.
+    for (int keys = groups == 3 && (spec.kv_form == KvForm::block_sparse || has_few_bits(spec)) ? 0 : 128;
+         keys >= least_keys; keys -= 16)
       for (const int query_stages : {2, 1}) {
         const ProducerTile tile{groups, keys, query_stages};
-        if (registers(spec, keys) <= producer_registers(groups).of_multipliers &&
+        if (registers(spec, keys) <= producer_registers(groups, has_few_bits(spec)).of_multipliers &&
             shared_bytes(spec, tile, true) <= architecture.most_shared_of_cta)  // the same keys by both loaders
           return tile;
       }
@@ -78,17 +81,39 @@ Form form_of(const AttentionSpec& spec, const Architecture& architecture) {
                               !takes_boxes)};
 }
 
+// Whose kernels run other plans.
+const Family& family_beside(const AttentionSpec& spec) { return has_few_bits(spec) ? mma_family() : wgmma_family(); }
+
+// Of keys and values of few bits, why they do not become what warpgroups multiply; empty: they do.
+std::string why_no_conversion(const AttentionSpec& spec) {
+  if (!has_few_bits(spec)) return {};
+  if (bits_of(spec.kv_dtype) < 8)
+    return fmt::format("KV is {}, and loaders make 16 bits of 8", to_string(spec.kv_dtype));
+  if (spec.q_dtype != DType::bf16)
+    return fmt::format("KV is {}, which becomes bf16, and queries are {}", to_string(spec.kv_dtype),
+                       to_string(spec.q_dtype));
+  if (spec.loader == Loader::tma)
+    return fmt::format("KV is {}, and boxes bring what is multiplied as it lies", to_string(spec.kv_dtype));
+  for (const int dim : {spec.head_dim_qk, spec.head_dim_vo})
+    if (dim < 32 || 128 % dim != 0)
+      return fmt::format("KV is {}, and head dims are not 32, 64 or 128", to_string(spec.kv_dtype));
+  return {};
+}
+
 class ProducerFamily : public Family {
  public:
   std::string_view name() const override { return "producer"; }
 
   Ability ability(const AttentionSpec& spec, const Architecture& architecture) const override {
     if (spec.loader == Loader::cp_async) return {{}, "loader = cp_async"};
+    if (spec.loader == Loader::elements) return {{}, "loader = elements"};
     AttentionSpec unnamed = spec;
     unnamed.loader = {};
-    Ability ability = wgmma_family().ability(unnamed, architecture);
-    if (spec.loader == Loader::elements || !ability.type)
-      return spec.loader == Loader::elements ? Ability{{}, "loader = elements"} : ability;
+    Ability ability = family_beside(spec).ability(unnamed, architecture);
+    if (ability.type && !architecture.has_warpgroup_products)
+      return {{}, fmt::format("{} has no products of warpgroups", architecture.name)};
+    if (!ability.type) return ability;
+    if (const std::string why = why_no_conversion(spec); !why.empty()) return {{}, why};
     if (spec.head_dim_qk % 16 != 0 || spec.head_dim_vo % 16 != 0) return {{}, "head dims are no multiples of 16"};
     if (spec.head_dim_vo > spec.head_dim_qk) return {{}, "values have more dims than keys"};
     for (const char* hook : {"query_transform", "key_transform", "output_transform"})
@@ -106,13 +131,13 @@ class ProducerFamily : public Family {
 
   std::vector<Form> forms(const AttentionSpec& spec, const Architecture& architecture) const override {
     if (spec.loader == Loader::tma) return {form_of(spec, architecture)};
-    std::vector<Form> forms = wgmma_family().forms(spec, architecture);
+    std::vector<Form> forms = family_beside(spec).forms(spec, architecture);
     forms.insert(forms.begin() + 1, form_of(spec, architecture));
     return forms;
   }
 
   void describe(const AttentionSpec& spec, const Architecture& architecture, KernelTraits& traits) const override {
-    wgmma_family().describe(spec, architecture, traits);
+    family_beside(spec).describe(spec, architecture, traits);
     traits.granule = kProducerGranule;
     traits.thresholds.alternates = true;
     const int dims = spec.head_dim_qk + spec.head_dim_vo, groups = producer_tile(spec, architecture).groups;
@@ -120,8 +145,9 @@ class ProducerFamily : public Family {
       const bool is_largest = tile_class.kind == largest_kind(spec, architecture);
       if (is_largest) {
         tile_class.rows = 64 * groups;
-        // Twice what 520 TFLOP/s of a card of 132 multiprocessors are, as costs are those of half of one.
-        tile_class.token = dims * 0.065 * groups;
+        // Twice what 520 TFLOP/s of a card of 132 multiprocessors are, as costs are those of half of one. Numbers of 8
+        // bits are estimated: what conversions take of shared memory.
+        tile_class.token = dims * (has_few_bits(spec) ? 0.075 : 0.065) * groups;
         tile_class.item = 6000;
       }
       const bool is_named = spec.loader == Loader::tma;

@@ -138,6 +138,32 @@ struct Int8s {
                                     ptx::and_or(bytes, 0x007f007fu, 0x43004300u));
   }
 };
+
+// Numbers of 8 bits as they follow each other in a word, exactly as two pairs of bf16: eight instructions each.
+WEFT_INLINE u32 bf16_of_fp16(u32 pair) {
+  return ptx::to_bf16x2(ptx::from_fp16(static_cast<u16>(pair)), ptx::from_fp16(static_cast<u16>(pair >> 16)));
+}
+template <class Stored>
+WEFT_INLINE void to_bf16(u32 word, u32 (&pairs)[2]);
+template <>
+WEFT_INLINE void to_bf16<signed char>(u32 word, u32 (&pairs)[2]) {
+  pairs[0] = Int8s::pair(ptx::permute(word, 0, 0x4140u));
+  pairs[1] = Int8s::pair(ptx::permute(word, 0, 0x4342u));
+}
+template <>
+WEFT_INLINE void to_bf16<fp8_e5m2>(u32 word, u32 (&pairs)[2]) {
+  pairs[0] = bf16_of_fp16(ptx::permute(word, 0, 0x1404u));
+  pairs[1] = bf16_of_fp16(ptx::permute(word, 0, 0x3424u));
+}
+#if WEFT_SM >= 89
+template <>
+WEFT_INLINE void to_bf16<fp8_e4m3>(u32 word, u32 (&pairs)[2]) {
+  u32 low, high;
+  ptx::from_e4m3x4(word, low, high);
+  pairs[0] = bf16_of_fp16(low);
+  pairs[1] = bf16_of_fp16(high);
+}
+#endif
 #endif
 
 // Types with codes that are NaN or infinite.

@@ -38,13 +38,14 @@ inline Case few_bits_case(DType q, DType kv, KvScales scales, int dim) {
 // that do not see its token.
 class SpecialNumbers : public ::testing::Test {
  protected:
-  void make(DType kv, KvScales scales, int qo_len, DType q = DType::bf16) {
+  // `loads_apart`: by a producer, which has tiles of 128 rows.
+  void make(DType kv, KvScales scales, int qo_len, DType q = DType::bf16, bool loads_apart = false) {
     Case c = few_bits_case(q, kv, scales, 128);
     c.o_dtype = DType::fp32;
     c.lengths = {{qo_len, 71}, {1, 30}};
     c.group = 2;
     problem_ = std::make_unique<Problem>(c);
-    kernel_ = products_of(problem_->spec());
+    kernel_ = loads_apart ? build_on(host_machine(), problem_->spec()) : products_of(problem_->spec());
   }
   void expect_as_in_reference(int token, const std::function<void(Problem&)>& put) {
     Problem& problem = *problem_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attention/kernel.h"
+#include "few_bits.h"
 #include "host_families.h"
 #include "tests/simt/machine/machine.h"
 #include "weft/block_sparse.h"
@@ -196,6 +197,61 @@ TEST(HostMachineProducer, TakesListsOfBlocks) {
   EXPECT_EQ(in_boxes.wrong(), "") << "boxes";
 }
 
+// Keys and values of 8 bits, with scales of every kind, in panels of 128, 64 and 32 bytes.
+TEST(HostMachineProducer, TakesKeysAndValuesOf8Bits) {
+  const auto of_bits = [](DType type, KvScales scales, int dim) {
+    Case c = producer_case(dim, dim);
+    c.kv_dtype = type;
+    c.kv_scales = scales;
+    return c;
+  };
+  Case c = of_bits(DType::fp8_e4m3, KvScales::head, 128);
+  c.kv_heads = 2;
+  EXPECT_EQ(wrong_by_producer(c, 3, {}), "") << "scales of heads";
+  c = of_bits(DType::int8, KvScales::token, 64);
+  c.lengths[0].second = 800;  // scales of more tiles than there is room for
+  EXPECT_EQ(wrong_by_producer(c, 3, {}), "") << "scales of tokens";
+  c = of_bits(DType::fp8_e5m2, KvScales::token_group, 32);
+  c.kv_scale_group = 3;
+  c.page_size = 15;
+  c.variant = variants::sigmoid();
+  c.scalars = {{"bias", -1.0}};
+  EXPECT_EQ(wrong_by_producer(c, 2, {}), "") << "scales of groups of tokens, no softmax";
+}
+
+class ProducersSpecialNumbers : public testing::SpecialNumbers {};
+TEST_F(ProducersSpecialNumbers, ReachTheRowsThatSeeThem) {
+  make(DType::fp8_e4m3, KvScales::token, 40, DType::bf16, true);
+  expect_as_in_reference(67, [](Problem& p) { p.put_value(0, 67, 0x7f, 100); });
+  expect_as_in_reference(67, [](Problem& p) { p.put_key(0, 67, 0xff, 3); });
+  for (const double scale : {std::nan(""), -std::numeric_limits<double>::infinity()})
+    expect_as_in_reference(67, [&](Problem& p) {
+      p.put_value_scale(0, 67, scale);
+      p.put_value(0, 67, 0, 5);
+    });
+}
+
+// Why others stay mma's.
+TEST(HostMachineProducer, SaysWhatItDoesNotConvert) {
+  const auto why = [](AttentionSpec spec) {
+    return attention::cuda::producer_family().ability(spec, attention::cuda::find_architecture("sm_90a")).why_not;
+  };
+  AttentionSpec spec{.q_dtype = DType::bf16, .kv_dtype = DType::int4, .o_dtype = DType::bf16};
+  spec.head_dim_qk = spec.head_dim_vo = 128;
+  spec.kv_scales = KvScales::head;
+  EXPECT_EQ(why(spec), "KV is int4, and loaders make 16 bits of 8");
+  spec.kv_dtype = DType::int8;
+  EXPECT_EQ(why(spec), "");
+  spec.loader = Loader::tma;
+  EXPECT_EQ(why(spec), "KV is int8, and boxes bring what is multiplied as it lies");
+  spec.loader = {};
+  spec.q_dtype = DType::fp16;
+  EXPECT_EQ(why(spec), "KV is int8, which becomes bf16, and queries are fp16");
+  spec.q_dtype = DType::bf16;
+  spec.head_dim_qk = 96;
+  EXPECT_EQ(why(spec), "KV is int8, and head dims are not 32, 64 or 128");
+}
+
 // It reaches the rows that see it, the last two of 26 queries, and no bit of the others.
 void expect_infinity_to_reach(Problem& problem, const AttentionSpec& spec, const PlanInput& input, int token) {
   const AttentionKernel kernel = build_on(host_machine(), spec);
@@ -253,6 +309,7 @@ struct BrokenKernel {
   simt::Breakage what;  // in attention/cuda/kernels
   const char* says;     // of the fault; empty: the output is wrong
   bool lists = false;   // of blocks, instead of pages
+  bool of_8_bits = false;
 };
 const BrokenKernel kBrokenKernels[] = {
     {"QueriesToldInFlight", {"producer/load.h", "ptx::cp_async_wait<0>();\n    tell();", "tell();"}, "flight"},
@@ -275,14 +332,17 @@ const BrokenKernel kBrokenKernels[] = {
     {"NextJobLookedAt",
      {"producer/load.h", "look(rows, s.jobs[slot]", "look(Rows<Shape>(call_, p_, s.jobs[slot ^ 1]), s.jobs[slot ^ 1]"},
      "no barrier"},
-    {"ScoresAsProbabilities", {"producer/multiply.h", "exponentiate(rows);\n      tile", "tile"}, ""},
+    {"ScoresAsProbabilities", {"producer/multiply.h", "exponentiate(rows, rows.tile(step));\n      tile", "tile"}, ""},
     {"KeysOfTheStepBefore",
      {"producer/multiply.h", "make_logits(rows, rows.tile(step)", "make_logits(rows, rows.tile(step - 1)"},
      ""},
     {"QueriesOfAnotherGroup",
      {"producer/multiply.h", "queries(job).stage(), group())", "queries(job).stage(), 0)"},
      "a product read it"},
-    {"PositionsOfThreeTiles", {"producer/shape.h", "step % kListedTilesOfProducer", "step % 3"}, "no barrier", true},
+    {"PositionsOfThreeTiles",
+     {"producer/shape.h", "listed[step % kTilesOfLogits]", "listed[step % 3]"},
+     "no barrier",
+     true},
     {"HiddenKeysOfASeenTile",
      {"producer/loaders.h", "visible.is_seen_by_all(found.pos, found.pos + 1)", "n > 0"},
      "",
@@ -291,6 +351,16 @@ const BrokenKernel kBrokenKernels[] = {
      {"producer/load.h", "if constexpr (S::kBlockSparse && !Shape::kGathers) sync();", ""},
      "no barrier",
      true},
+    {"RowsWrittenBeforeTheyAreRead",
+     {"producer/loaders.h", "ptx::warp_sync();  // rows were read", ""},
+     "no barrier",
+     false,
+     true},
+    {"ScalesOfThreeTiles",
+     {"producer/shape.h", "scales)[step % kTilesOfLogits]", "scales)[step % 3]"},
+     "no barrier",
+     false,
+     true},
 };
 class BrokenProducers : public ::testing::TestWithParam<const BrokenKernel*> {};
 
@@ -298,6 +368,12 @@ TEST_P(BrokenProducers, AreFound) {
   const BrokenKernel& broken = *GetParam();
   Case c = broken.lists ? listed_case() : producer_case();
   if (!broken.lists) c.window = 200;
+  if (broken.of_8_bits) {
+    c.kv_dtype = DType::int8;
+    c.kv_scales = KvScales::token;
+    c.window = -2;
+    c.lengths[0].second = 800;
+  }
   c.query_scale = 8;
   c.variant = {.name = broken.name, .text = std::string("struct ") + broken.name + " {};\n"};  // kernels are remembered
   Problem of_pages(c);
@@ -306,7 +382,7 @@ TEST_P(BrokenProducers, AreFound) {
   Problem& problem = broken.lists ? listed->problem : of_pages;
   problem.reference();
   AttentionSpec spec = broken.lists ? listed->spec : problem.spec();
-  spec.loader = Loader::tma;
+  if (!broken.of_8_bits) spec.loader = Loader::tma;
   simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
   std::string found;
   try {

@@ -119,6 +119,8 @@ const Row kRows[] = {
     {"bf16 hd128 producer rows", halves(DType::bf16, 128, Mask::causal), {"sm_90a"}, "producer_rows"},
     {"bf16 hd128 blocks producer rows", of_blocks(halves(DType::bf16, 128, Mask::causal)), {"sm_90a"}, "producer_rows"},
     {"fp16 hd128 mask producer rows", halves(DType::fp16, 128, Mask::custom_packed), {"sm_90a"}, "producer_rows"},
+    {"fp8 hd128 producer rows", few_bits(DType::fp8_e4m3, KvScales::token), {"sm_90a"}, "producer_rows"},
+    {"int8 hd64 producer rows", few_bits(DType::int8, KvScales::head, 64), {"sm_90a"}, "producer_rows"},
     {"bf16 hd256 producer boxes", in_boxes(soft_capped(halves(DType::bf16, 256))), {"sm_90a"}, "producer_boxes"},
 };
 

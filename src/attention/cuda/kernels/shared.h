@@ -206,28 +206,36 @@ constexpr int latent_shared_bytes(int dim_qk) {
 inline constexpr int kProducerGranule = 64;
 // Tiles whose rows are known: keys come a tile ahead of values, and the tile behind them is looked up meanwhile.
 inline constexpr int kSourcesOfProducer = 3;
-// Of lists of blocks, tiles whose positions are known: one more, whose logits are made meanwhile.
-inline constexpr int kListedTilesOfProducer = 4;
+// Tiles whose positions, of lists of blocks, and tokens' scales are known: one more, whose logits are made meanwhile.
+inline constexpr int kTilesOfLogits = 4;
 
 // Registers of a producer's threads where so many warpgroups multiply: those of all of them are what a CTA's threads
-// begin with.
+// begin with. Loaders that convert keys and values have more.
 struct ProducerRegisters {
   int of_loaders, of_multipliers;
 };
-constexpr ProducerRegisters producer_registers(int groups) {
-  return groups == 2 ? ProducerRegisters{72, 216} : ProducerRegisters{80, 144};
+constexpr ProducerRegisters producer_registers(int groups, bool converts) {
+  if (groups > 2) return ProducerRegisters{80, 144};
+  return converts ? ProducerRegisters{88, 208} : ProducerRegisters{72, 216};
 }
 
 // producer::Shape::Shared.
 constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool gathers) {
   const int qk = (of.dim_qk + 15) / 16 * 16, vo = (of.dim_vo + 15) / 16 * 16;
   MemberBytes job, bytes;
-  job.add<ItemRecord>().add<int>(7).add<FusedRow>(of.rows).add<VisibleRange>().add<WalkOfTiles>().add<TokensOfItem>();
+  job.add<ItemRecord>()
+      .add<int>(7)
+      .add<Scales>()
+      .add<FusedRow>(of.rows)
+      .add<VisibleRange>()
+      .add<WalkOfTiles>()
+      .add<TokensOfItem>();
   return add_scratch(bytes, of.threads, of.most_dim())
       .add<unsigned char>(2 * job.total(), 16)
       .add<unsigned long long>(2 * (2 + query_stages + 2 * of.stages) + 1)
       .add<Source<false>>(gathers ? kSourcesOfProducer * of.keys : 1)
-      .add<ListedKey>(of.is_block_sparse ? kListedTilesOfProducer * (2 + of.keys) : 3)
+      .add<ListedKey>(of.is_block_sparse ? kTilesOfLogits * (2 + of.keys) : 3)
+      .add<Scales>(of.scales)
       .add<unsigned char>(2 * (query_stages * of.rows * qk + of.stages * of.keys * (qk + vo)), 1024)
       .total();
 }

@@ -68,7 +68,7 @@ class Join {
         total += weight[w] * s.sum[w][r];
       }
     }
-    const float of_value = HeadScales<Shape>::of_value();
+    const float of_value = HeadScales<Shape>::of_value(rows_.item);
     const float factor = !F::kSoftmax ? of_value : total == 0.f ? 0.f : of_value / total;
     float* const of_lane = Shape::out() + r * kOutStride + thread_.lane;
     WEFT_UNROLL

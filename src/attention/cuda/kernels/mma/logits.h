@@ -33,9 +33,9 @@ class Logits {
   WEFT_INLINE void make(int first, Scores& s, int fragment = 0) const { make(first, s, fragment, are_seen_by_all()); }
   // `all`: are_seen_by_all().
   WEFT_INLINE void make(int first, Scores& s, int fragment, bool all) const {
-    multiply_by_tokens<Shape, &TokenScales<Shape>::of_key>(thread_, tile_, first, s);
+    if constexpr (Shape::kTokenScales) multiply_by_tokens<Shape>(thread_, rows_.token_scales(tile_).of_key, first, s);
     if (Shape::kFunctor && !(F::leaves_logits(rows_.p) && !Shape::kMaskFunctor)) {
-      if constexpr (HeadScales<Shape>::kOfKey) multiply(s, HeadScales<Shape>::of_key());
+      if constexpr (HeadScales<Shape>::kOfKey) multiply(s, HeadScales<Shape>::of_key(rows_.item));
       call_functors(first, s, fragment);
     } else if (rows_.scale() != rows_.scale_of_logits()) {
       multiply(s, rows_.scale_of_logits());

@@ -24,7 +24,7 @@ WEFT_INLINE void add_non_finite(const TileRows& rows, const Thread<Shape>& threa
     const Tokens<S> tokens(rows.call, rows.item);
     const auto slot = tokens.slot(tokens.page(t), t);
     const char* const row = tokens.row(rows.call.v, slot, rows.kv_head);
-    float scale = HeadScales<Shape>::of_value();
+    float scale = HeadScales<Shape>::of_value(rows.item);
     if constexpr (Shape::kTokenScales)
       scale =
           *reinterpret_cast<const float*>(tokens.template row<S::kScaleGroup>(rows.call.v_scale, slot, rows.kv_head));

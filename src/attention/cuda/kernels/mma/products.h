@@ -166,7 +166,8 @@ class WarpProducts {
       queries_.scale(thread, scores);
       Logits<Shape>(rows, thread, tile).make(key, scores);
       if constexpr (Shape::F::kSoftmax) states.to_probabilities(scores, rows.scale() * tile::kLog2E);
-      multiply_by_tokens<Shape, &TokenScales<Shape>::of_value>(thread, tile, key, scores);
+      if constexpr (Shape::kTokenScales)
+        multiply_by_tokens<Shape>(thread, rows.token_scales(tile).of_value, key, scores);
       states.weigh(scores);
       multiply_values(thread, stage, key, scores, states);
     }

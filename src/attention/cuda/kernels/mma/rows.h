@@ -32,7 +32,7 @@ struct RowsOfItem {
     return !Shape::kFunctor && scale_of_logits() > 0x1p-100f && scale_of_logits() < 0x1p100f ? scale_of_logits() : 1.f;
   }
   // From products of a head's stored numbers to logits.
-  WEFT_INLINE float scale_of_logits() const { return p.sm_scale * HeadScales<Shape>::of_key(); }
+  WEFT_INLINE float scale_of_logits() const { return p.sm_scale * HeadScales<Shape>::of_key(item); }
   WEFT_INLINE bool by_position() const { return Shape::S::kBlockSparse && header().positions_per_page > 0; }
   WEFT_INLINE bool has_bits() const { return Shape::S::kBlockSparse && header().bits_index.count > 0; }
   // Whether rows may see different keys.
@@ -78,6 +78,7 @@ struct Rows : RowsOfItem<Shape> {
   WEFT_INLINE static const Source<Shape::S::kBlockSparse>* sources(int tile) {
     return Shape::shared().sources[tile % Shape::kRing];
   }
+  WEFT_INLINE static const TokenScales<Shape>& token_scales(int tile) { return mma::token_scales<Shape>(tile); }
 
   // To shared memory. Rows behind the last one are that one again, so that functors see what exists. The last threads
   // begin: the first ones look for pages meanwhile.

@@ -14,19 +14,20 @@ struct HeadScales {
   static constexpr bool kThere = Shape::S::kScaling == Scaling::head;
 
   WEFT_INLINE static void load(const Thread<Shape>& thread, const Call& call, int kv_head) {
-    if (!kThere || thread.index != 0) return;
-    Scales& scales = Shape::shared().scales[0];
+    if (kThere && thread.index == 0) load(Shape::shared().scales[0], call, kv_head);
+  }
+  WEFT_INLINE static void load(Scales& scales, const Call& call, int kv_head) {
     ptx::cp_async_4(&scales.of_key, call.k_scale.data + kv_head * call.k_scale.head_stride);
     ptx::cp_async_4(&scales.of_value, call.v_scale.data + kv_head * call.v_scale.head_stride);
   }
   // With what keys of few bits are multiplied by as halves of products.
   static constexpr bool kOfKey = kThere || Shape::Halves::kUnit != 1.f;
-  WEFT_INLINE static float of_key() {
-    if constexpr (kThere) return Shape::shared().scales[0].of_key * Shape::Halves::kUnit;
+  WEFT_INLINE static float of_key(const ItemRecord& item) {
+    if constexpr (kThere) return Shape::head_scales(item).of_key * Shape::Halves::kUnit;
     return Shape::Halves::kUnit;
   }
-  WEFT_INLINE static float of_value() {
-    if constexpr (kThere) return Shape::shared().scales[0].of_value;
+  WEFT_INLINE static float of_value(const ItemRecord& item) {
+    if constexpr (kThere) return Shape::head_scales(item).of_value;
     return 1.f;
   }
 };
@@ -45,18 +46,17 @@ struct alignas(8) TwoScales {
   float of[2];
 };
 
-// Scores or probabilities of keys from `first` on by their tokens' scales, where these have any.
-template <class Shape, float (TokenScales<Shape>::*kOf)[Shape::kKeys]>
-WEFT_INLINE void multiply_by_tokens(const Thread<Shape>& thread, int tile, int first, typename Shape::Scores& s) {
-  if constexpr (Shape::kTokenScales) {
-    const float* const scales = (token_scales<Shape>(tile).*kOf) + first + thread.column();
+// Scores or probabilities of keys from `first` on by their tokens' scales, which are those of a tile.
+template <class Shape>
+WEFT_INLINE void multiply_by_tokens(const Thread<Shape>& thread, const float* scales, int first,
+                                    typename Shape::Scores& s) {
+  scales += first + thread.column();
+  WEFT_UNROLL
+  for (int f = 0; f < Shape::kStepKeys / 8; ++f) {
+    const TwoScales two = *reinterpret_cast<const TwoScales*>(scales + 8 * f);
     WEFT_UNROLL
-    for (int f = 0; f < Shape::kStepKeys / 8; ++f) {
-      const TwoScales two = *reinterpret_cast<const TwoScales*>(scales + 8 * f);
-      WEFT_UNROLL
-      for (int m = 0; m < Shape::kStepFragments; ++m) WEFT_UNROLL
-      for (int e = 0; e < 4; ++e) s[m][f][e] *= two.of[e % 2];
-    }
+    for (int m = 0; m < Shape::kStepFragments; ++m) WEFT_UNROLL
+    for (int e = 0; e < 4; ++e) s[m][f][e] *= two.of[e % 2];
   }
 }
 

@@ -39,10 +39,19 @@ struct ProductOf<T, true> {
   using Type = fp16;
 };
 
-// How the numbers of keys and values are stored.
+// How the numbers of keys and values lie where they are multiplied: as they are stored, or, for warpgroups, in 16 bits.
+template <class S, bool kByWarpgroup>
+struct KvNumbersOf {
+  using Type = typename S::Cache;
+};
 template <class S>
+struct KvNumbersOf<S, true> {
+  using Type = typename S::Multiplied;
+};
+template <class S, bool kByWarpgroup = false>
 struct KvNumbers {
-  using Cache = typename S::Cache;  // what is multiplied, or fewer bits, which become fp16 in registers
+  // What is multiplied, or fewer bits, which become fp16 in registers.
+  using Cache = typename KvNumbersOf<S, kByWarpgroup>::Type;
   using Halves = tile::Halves<Cache>;
   static constexpr bool kFewBits = sizeof(Cache) < sizeof(typename S::Multiplied);
   using Product = typename ProductOf<typename S::Multiplied, kFewBits>::Type;
@@ -54,13 +63,13 @@ struct KvNumbers {
 // S: the spec as constants (cuda/text.cpp), F: Functors, kIsAlone: the kernel has no other tiles.
 template <class S_, class F_, int kFragments_, int kWarpsM_, int kWarpsN_, int kKeys_, bool kIsAlone_,
           bool kByWarpgroup_ = false>
-struct Shape : KvNumbers<S_> {
+struct Shape : KvNumbers<S_, kByWarpgroup_> {
   using S = S_;
   using F = F_;
   static constexpr bool kIsAlone = kIsAlone_, kByWarpgroup = kByWarpgroup_;
   using H = typename F::OfVariant;
   using T = typename S::Multiplied;  // queries, and keys and values of 16 bits
-  using Numbers = KvNumbers<S>;
+  using Numbers = KvNumbers<S, kByWarpgroup>;
   using Numbers::kFewBits, Numbers::kTokenScales, Numbers::kRun, Numbers::kKvBits;
   using Product = typename Numbers::Product;
   // Probabilities times scales, or what stands in their place without a softmax, are of any size.
@@ -174,6 +183,7 @@ struct Shape : KvNumbers<S_> {
     if constexpr (kByWarpgroup) ptx::fence_async_shared();
 #endif
   }
+  WEFT_INLINE static const Scales& head_scales(const ItemRecord&) { return shared().scales[0]; }
   WEFT_INLINE static float* out() { return reinterpret_cast<float*>(shared().tiles); }
   // Where outputs are put in order: a warp's, where its queries were.
   template <class Thread>

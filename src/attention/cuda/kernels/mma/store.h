@@ -29,7 +29,7 @@ class Store {
       const int r = thread_.row(m, half);
       const FusedRow& row = rows_.row(r);
       const float total = F::kSoftmax ? states_.rows[m].total(half) : 1.f;
-      const float factor = total == 0.f ? 0.f : HeadScales<Shape>::of_value() / total;
+      const float factor = total == 0.f ? 0.f : HeadScales<Shape>::of_value(rows_.item) / total;
       const tile::Lse lse =
           F::kSoftmax ? tile::lse_of(states_.rows[m].maximum[half], total, rows_.scale()) : tile::Lse{};
       const bool writes_lse = thread_.writes_lse() && thread_.lane % 4 == 0 && r < rows_.n;

@@ -6,6 +6,7 @@
 // rows that see them.
 #pragma once
 
+#include "attention/cuda/kernels/mma/non_finite.h"
 #include "attention/cuda/kernels/plan_copy.h"
 #include "attention/cuda/kernels/producer/loaders.h"
 #include "attention/cuda/kernels/vectors.h"
@@ -42,6 +43,7 @@ class Load {
   using P = typename F::P;
   using T = typename Shape::T;
   using Job = typename Shape::Job;
+  using HeadScales = mma::HeadScales<Shape>;
   static constexpr int kThreads = Shape::kLoaders, kStages = Shape::kStages;
 
  public:
@@ -118,6 +120,11 @@ class Load {
   WEFT_INLINE bool load(int slot) {
     const Job& job = Shape::shared().jobs[slot];
     const int num_tiles = job.walk.num_tiles;
+    slot_ = slot;
+    if constexpr (HeadScales::kThere) {
+      if (thread_ == 0) HeadScales::load(Shape::shared().jobs[slot].scales, call_, job.kv_head);
+      ptx::cp_async_commit();
+    }
     if (num_tiles == 0) {
       settle();
       queries_.wait_for_room();  // outputs leave by way of their stage
@@ -230,9 +237,16 @@ class Load {
   WEFT_INLINE void tell() {
     if (untold_ == Copied::queries) queries_.previous().filled();
     if constexpr (!Shape::kGathers) return;
-    if (untold_ == Copied::keys) keys_.previous().filled();
+    if (untold_ == Copied::keys) {
+      const auto there = keys_.previous();
+      if constexpr (Shape::kConverts) convert<Shape, Shape::kPadQk>(Shape::keys_of(there.stage()), thread_);
+      if constexpr (Shape::kTokenScales) leave_out_scale(there.number());
+      there.filled();
+    }
     if (untold_ != Copied::values) return;
     const auto there = values_.previous();
+    if constexpr (Shape::kConverts) convert<Shape, Shape::kPadVo>(Shape::values_of(there.stage()), thread_);
+    if (Shape::kConverts && look_at_ >= 0) sync();  // others look at what this thread wrote
     if (look_at_ >= 0) {
       Job& job = Shape::shared().jobs[look_at_ % Shape::kJobs];
       look(Rows<Shape>(call_, p_, job), job, look_at_ / Shape::kJobs, Shape::values_of(there.stage()));
@@ -240,6 +254,14 @@ class Load {
     there.filled();
   }
 
+  // Scales of values that are not finite are zeros in their place, too: this thread's, of a step among all of the CTA.
+  WEFT_INLINE void leave_out_scale(u32 step) const {
+    if (thread_ >= Shape::kKeys) return;
+    float& scale = scales_of_step<Shape>(step).of_value[thread_];
+    if (mma::is_finite(scale)) return;
+    scale = 0;
+    ptx::store_relaxed_shared(&Shape::shared().jobs[slot_].not_finite, 1);
+  }
   // At what this thread copied where it gathers.
   WEFT_INLINE void look(const Rows<Shape>& rows, Job& job, int tile, const typename Shape::Values& values) const {
     using Copy = mma::RowCopy<kThreads, Shape::kPadVo, typename Shape::Values>;
@@ -282,8 +304,8 @@ class Load {
   tile::StageWalk<kStages> values_{Shape::shared().of_values};
   // The job that is found next: rows `first_` on of a KV head of the item whose record is number `at_`.
   int worker_ = 0, at_ = 0, kv_head_ = 0, first_ = 0;
-  int found_ = 0;      // where the one lies that was found last
-  u32 num_steps_ = 0;  // tiles of all jobs up to it
+  int found_ = 0, slot_ = 0;  // where the one lies that was found last, and the one whose tiles are fetched
+  u32 num_steps_ = 0;         // tiles of all jobs up to it
   Copied untold_ = Copied::nothing;
   // Values that nobody was told of yet, where they are looked at: the number of their tile, times kJobs, and their job.
   int look_at_ = -1;

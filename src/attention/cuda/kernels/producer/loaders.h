@@ -110,6 +110,52 @@ class Boxes {
   const abi::TensorMap &k_, &v_;
 };
 
+// Rows of 8 bits become a tile's rows of 16 where they lie: in the second half of each. Neighbouring lanes have a row,
+// read what they copied of it, and write twice as much.
+template <class Tile, int kColumns>
+struct StoredTile {
+  static constexpr int kRowBytes = Tile::kRowBytes, kChunks = kColumns / 16;
+  static_assert(32 % kChunks == 0, "a row is a warp's");
+  const Tile tile;
+  WEFT_INLINE u8* chunk(int row, int c) const { return tile.chunk(row, kChunks + c); }
+};
+template <class Shape, int kColumns, class Tile>
+WEFT_INLINE void convert(const Tile& tile, int thread) {
+  using Stored = StoredTile<Tile, kColumns>;
+  using Copy = mma::RowCopy<Shape::kLoaders, kColumns / 2, Stored>;
+  constexpr int kCopies = Copy::template kCopies<Shape::kKeys>, kAtATime = 2;
+  const Stored stored{tile};
+  const Copy own(stored, thread);
+  const auto has = [&](int i) { return (kCopies % kAtATime == 0 || i < kCopies) && own.template has<Shape::kKeys>(i); };
+  // Eight lanes write to all banks: to two panels of a row in turns.
+  const int swapped = own.chunk / 4 % 2;
+  WEFT_NO_UNROLL
+  for (int first = 0; first < kCopies; first += kAtATime) {
+    Bytes16 numbers[kAtATime];
+    WEFT_UNROLL
+    for (int i = 0; i < kAtATime; ++i)
+      if (has(first + i)) numbers[i] = *reinterpret_cast<const Bytes16*>(stored.chunk(own.row(first + i), own.chunk));
+    ptx::warp_sync();  // rows were read
+    WEFT_UNROLL
+    for (int i = 0; i < kAtATime; ++i) {
+      if (!has(first + i)) continue;
+      WEFT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const bool second = half != swapped;
+        Bytes16 wide;
+        WEFT_UNROLL
+        for (int w = 0; w < 2; ++w) {
+          u32 pairs[2];
+          tile::to_bf16<typename Shape::S::Cache>(second ? numbers[i].word[2 + w] : numbers[i].word[w], pairs);
+          wide.word[2 * w] = pairs[0];
+          wide.word[2 * w + 1] = pairs[1];
+        }
+        *reinterpret_cast<Bytes16*>(tile.chunk(own.row(first + i), 2 * own.chunk + (second ? 1 : 0))) = wide;
+      }
+    }
+  }
+}
+
 // Rows by all loaders, which find a tile's rows while the one before it is fetched.
 template <class Shape>
 class Gathers {
@@ -160,13 +206,29 @@ class Gathers {
     if constexpr (Shape::S::kBlockSparse) list(rows, step, key, found.listed);
     if (!is_there(rows, step, key)) return;
     const Job& job = rows.job;
+    if constexpr (Shape::kTokenScales) {  // they land with the keys that are copied now
+      auto& scales = scales_of_step<Shape>(job.first_step + static_cast<u32>(step));
+      const auto slot = job.tokens.slot(found.page, found.t);
+      const auto of = [&](const TokensView& view) {
+        return job.tokens.template row<Shape::S::kScaleGroup>(view, slot, job.kv_head);
+      };
+      ptx::cp_async_4(&scales.of_key[key], of(rows.call.k_scale));
+      ptx::cp_async_4(&scales.of_value[key], of(rows.call.v_scale));
+    }
     Shape::sources(step)[key] = {job.tokens.row(rows.call.k, found.page, found.t, job.kv_head),
                                  job.tokens.row(rows.call.v, found.page, found.t, job.kv_head)};
   }
-  // Some rows are looked up at a time, as no look-up moves before a copy.
   template <int kDim, int kColumns, class Tile, class Source>
   WEFT_INLINE void copy(const Tile& to, int thread, const Source& source) const {
-    using Copy = mma::RowCopy<kThreads, kColumns, Tile>;
+    if constexpr (Shape::kConverts)
+      copy_rows<kDim, kColumns / 2>(StoredTile<Tile, kColumns>{to}, thread, source);
+    else
+      copy_rows<2 * kDim, kColumns>(to, thread, source);
+  }
+  // Some rows are looked up at a time, as no look-up moves before a copy.
+  template <int kBytes, int kHalves, class Tile, class Source>
+  WEFT_INLINE void copy_rows(const Tile& to, int thread, const Source& source) const {
+    using Copy = mma::RowCopy<kThreads, kHalves, Tile>;
     constexpr int kAtATime = 4, kCopies = Copy::template kCopies<Shape::kKeys>;
     const Copy copy(to, thread);
     const auto has = [&](int i) {
@@ -179,7 +241,7 @@ class Gathers {
       for (int i = 0; i < kAtATime; ++i) rows[i] = has(first + i) ? source(copy.row(first + i)) : nullptr;
       WEFT_UNROLL
       for (int i = 0; i < kAtATime; ++i)
-        if (has(first + i)) copy.template copy<2 * kDim>(to, first + i, rows[i]);
+        if (has(first + i)) copy.template copy<kBytes>(to, first + i, rows[i]);
     }
   }
 };

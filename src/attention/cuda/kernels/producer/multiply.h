@@ -76,7 +76,7 @@ class Multiply {
     keys_.release();
     keys_.advance();
     make_logits(rows, rows.tile(0), rows.is_seen_by_all(rows.tile(0)));
-    exponentiate(rows);
+    exponentiate(rows, rows.tile(0));
     tile::pack_a<T>(probabilities_, scores());
     WEFT_NO_UNROLL
     for (int step = 1; step < num_tiles; ++step) {
@@ -97,7 +97,7 @@ class Multiply {
       ptx::wgmma_wait<0>(outputs(), probabilities_);
       values().release();
       keys_.advance();
-      exponentiate(rows);
+      exponentiate(rows, rows.tile(step));
       tile::pack_a<T>(probabilities_, scores());
     }
     thread_.forget();
@@ -148,8 +148,10 @@ class Multiply {
     if constexpr (F::kSoftmax)
       shrinks_ = tile::follow_maxima(states_.rows, scores_, rows.scale() * tile::kLog2E, shrink_);
   }
-  WEFT_INLINE void exponentiate(const Rows& rows) {
+  WEFT_INLINE void exponentiate(const Rows& rows, int tile) {
     if constexpr (F::kSoftmax) tile::exponentiate(states_.rows, scores_, rows.scale() * tile::kLog2E);
+    if constexpr (Shape::kTokenScales)
+      mma::multiply_by_tokens<Shape>(thread_, rows.token_scales(tile).of_value, 0, scores_);
   }
 
   // A job has one tile of queries, and values are multiplied a tile behind keys.

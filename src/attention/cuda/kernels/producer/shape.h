@@ -17,8 +17,13 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
   static constexpr int kGroups = kGroups_, kQueryStages = kQueryStages_, kStages = S::kStages;
   static constexpr bool kGathers = kGathers_;
   static constexpr int kLoaders = S::kLoaders, kLoadersBarrier = kMultipliersBarrier - 1;
-  static constexpr ProducerRegisters kRegisters = producer_registers(kGroups);
   static_assert(Base::kStoresOwn && kLoaders == 128 && kKeys <= kLoaders);
+
+  // Keys and values of 8 bits become what is multiplied in their stages.
+  static constexpr bool kConverts = sizeof(typename S::Cache) == 1;
+  static_assert(!kConverts || kGathers);
+  static constexpr ProducerRegisters kRegisters = producer_registers(kGroups, kConverts);
+  static constexpr int kScales = Base::kTokenScales ? kTilesOfLogits * kKeys : 1;
 
   using QueryTile = mma::TileOf<true, 64, kPadQk>;
   using Queries = typename QueryTile::Type;
@@ -33,6 +38,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
     int kv_head, first, n;
     u32 number;      // among all jobs of the CTA
     u32 first_step;  // among all tiles of the CTA
+    Scales scales;   // of the KV head
     bool ends_item;
     u32 not_finite;  // some value that a row sees is not finite, and zero in its tile
     FusedRow rows[kRows];
@@ -49,7 +55,8 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
     tile::StageBarriers<kStages> of_keys, of_values;
     u64 landed;  // values that are looked at before they are multiplied
     Source<false> sources[kGathers ? kSourcesOfProducer : 1][kGathers ? kKeys : 1];
-    ListedTile<S::kBlockSparse ? kKeys : 1> listed[S::kBlockSparse ? kListedTilesOfProducer : 1];
+    ListedTile<S::kBlockSparse ? kKeys : 1> listed[S::kBlockSparse ? kTilesOfLogits : 1];
+    Scales scales[kScales];  // of tokens
     alignas(1024) u8 tiles[kTileBytes];
   };
   static_assert(sizeof(Shared) == producer_shared_bytes({.dim_qk = S::kDimQk,
@@ -59,7 +66,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
                                                          .keys = kKeys,
                                                          .stages = kStages,
                                                          .kv_bits = 16,
-                                                         .scales = 1,
+                                                         .scales = kScales,
                                                          .is_block_sparse = S::kBlockSparse,
                                                          .by_warpgroup = true},
                                                         kQueryStages, kGathers));
@@ -70,14 +77,24 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
   WEFT_INLINE static typename Base::Keys keys_of(int stage) {
     return {shared().tiles + kQueryStages * kQueryBytes + stage * KeyTile::kBytes};
   }
+  // Of an item that is the first member of its job.
+  WEFT_INLINE static const Scales& head_scales(const ItemRecord& item) {
+    return reinterpret_cast<const Job&>(item).scales;
+  }
   // Of a tile of lists of blocks, among all of the CTA.
-  WEFT_INLINE static auto& listed(u32 step) { return shared().listed[step % kListedTilesOfProducer]; }
+  WEFT_INLINE static auto& listed(u32 step) { return shared().listed[step % kTilesOfLogits]; }
   // Of a step's tile, where rows come one by one.
   WEFT_INLINE static Source<false>* sources(int step) { return shared().sources[step % kSourcesOfProducer]; }
   WEFT_INLINE static typename Base::Values values_of(int stage) {
     return {keys_of(kStages).data + stage * ValueTile::kBytes};
   }
 };
+
+// Of the tokens of a tile, among all of the CTA.
+template <class Shape>
+WEFT_INLINE mma::TokenScales<Shape>& scales_of_step(u32 step) {
+  return reinterpret_cast<mma::TokenScales<Shape>*>(Shape::shared().scales)[step % kTilesOfLogits];
+}
 
 // The rows of a job.
 template <class Shape>
@@ -102,6 +119,9 @@ struct Rows : mma::RowsOfItem<Shape> {
       return static_cast<const ListedKey*>(listed(of_tile).keys);
     else
       return static_cast<const Source<false>*>(nullptr);
+  }
+  WEFT_INLINE const mma::TokenScales<Shape>& token_scales(int of_tile) const {
+    return scales_of_step<Shape>(job.first_step + static_cast<u32>(tile(of_tile)));
   }
   // Whether all keys of a tile are there, and each row sees each of them.
   WEFT_INLINE bool is_seen_by_all(int of_tile) const {
