@@ -306,7 +306,23 @@ void measure_loaders(CardBench& bench, const BenchOptions& options, BenchReport&
       own.loader = Loader::cp_async;
       report.add({"attention", name, "time over loader = cp_async",
                   seconds_over(bench, Prepared(bench, row, Mask::causal), own, Mask::causal), "x"});
+      if (page_size == 16 || page_size == 1) continue;
+      own.loader = Loader::tma;
+      report.add({"attention", name, "time over loader = tma",
+                  seconds_over(bench, Prepared(bench, row, Mask::causal), own, Mask::causal), "x"});
     }
+  for (const DType type : {DType::fp8_e4m3, DType::int8}) {
+    const std::vector<int> lens = same(4, 4096);
+    CardCase row = stored_as({"batch4 n4096", {16, 16, 128}, lens, lens}, type), warps = row, wide = row;
+    const std::string name = fmt::format("{} over {}", name_of_prefill(row), to_string(type));
+    if (name.find(options.only) == name.npos) continue;
+    warps.loader = Loader::cp_async;
+    wide.kv_dtype = DType::bf16, wide.kv_scales = KvScales::none;
+    const Prepared prepared(bench, row, Mask::causal);
+    report.add(
+        {"attention", name, "time over loader = cp_async", seconds_over(bench, prepared, warps, Mask::causal), "x"});
+    report.add({"attention", name, "time over bf16's", seconds_over(bench, prepared, wide, Mask::causal), "x"});
+  }
 }
 
 }  // namespace
