@@ -194,11 +194,15 @@ TEST(HostMachineForms, ScalesThatAreNotPositive) {
   }
 }
 
-// Two requests share their first two pages.
+// Two requests share their first two pages; a functor sees the lengths of each.
 TEST(HostMachineForms, Levels) {
   for (const DType type : {DType::fp32, DType::bf16}) {
     Case c = small_case(type);
     c.lengths = {{2, 100}, {3, 60}};
+    c.variant = {.name = "by_lengths", .text = R"(struct by_lengths {
+  real logits_transform(P p, Score c, real s) { return s + real(c.kv_len % 7 + c.qo_len) * real(c.kv_pos % 2); }
+};
+)"};
     Problem problem(c);
     PlanInput input = problem.input(3);
     std::vector<int32_t> ids(input.pages.kv_page_indices.begin(), input.pages.kv_page_indices.end());

@@ -56,7 +56,12 @@ WEFT_INLINE PlanRow token_of(const Call& call, const ItemRecord& item, int token
 WEFT_INLINE FusedRow fused_row(const Call& call, const ItemRecord& item, int kv_head, int f) {
   const PlanHeader& plan = header();
   const int token = f / call.group_size;
+  const int *const kv_len = section<int>(call.plan, plan.kv_len), *const qo_len = section<int>(call.plan, plan.qo_len);
+  // Of most rows, which the list's request has: asked for beside the row, and not behind it.
+  const int kv_len_of_item = kv_len[item.request];
+  const int qo_len_of_item = item.q_row < 0 ? qo_len[item.request] : item.qo_len;
   const PlanRow row = token_of(call, item, token);
+  const bool is_of_item = row.request == item.request;
   FusedRow fused;
   fused.q_row = row.q_row;
   fused.request = row.request;
@@ -64,8 +69,8 @@ WEFT_INLINE FusedRow fused_row(const Call& call, const ItemRecord& item, int kv_
   fused.pos = row.pos;
   fused.kv_head = kv_head;
   fused.head = kv_head * call.group_size + f % call.group_size;
-  fused.qo_len = item.q_row < 0 ? section<int>(call.plan, plan.qo_len)[row.request] : item.qo_len;
-  fused.kv_len = section<int>(call.plan, plan.kv_len)[row.request];
+  fused.qo_len = is_of_item ? qo_len_of_item : qo_len[row.request];
+  fused.kv_len = is_of_item ? kv_len_of_item : kv_len[row.request];
   fused.of_block = item.block_row + token;
   fused.visible = visible_to(plan, row.pos, fused.kv_len);
   return fused;
@@ -159,6 +164,32 @@ class Tokens : private TokensOfItem {
       return last_id < 0 ? 0 : ids[page < last_id ? page : last_id];
     }
     return 0;
+  }
+  // The position of token t of the list, and where the bits of its block begin (bits_of_token).
+  WEFT_INLINE int position(const Call& call, const ItemRecord& item, int t) const {
+    const PlanHeader& plan = header();
+    if (plan.positions_per_page == 0) return item.first_pos + t;
+    const int* const known = section<int>(call.plan, plan.kv_positions);
+    if (plan.positions_per_page != 1) return known[item.first * page_size() + t];
+    const int page = index_of_page(t);
+    return known[item.first + page] + t - page * page_size();
+  }
+  WEFT_INLINE i64 bits(const Call& call, const ItemRecord& item, int t) const {
+    const PlanHeader& plan = header();
+    if (plan.bits_index.count == 0) return -1;
+    const int pattern = section<int>(call.plan, plan.bits_index)[item.first + index_of_page(t)];
+    return pattern < 0 ? -1 : pattern * bytes_of_bits(plan.block_rows, page_size());
+  }
+  // What memory says of token t before the item's end is known: of one behind the list that of the last one.
+  template <class Listed>
+  WEFT_INLINE Listed if_listed(const Call& call, const ItemRecord& item, int t) const {
+    if constexpr (requires(Listed listed) { listed.pos; }) {
+      if (last_id < 0) return {};
+      const int end = (last_id + 1) * page_size(), own = t < end ? t : end - 1;
+      return {page_if_listed(t), position(call, item, own), bits(call, item, own)};
+    } else {
+      return {page_if_listed(t)};
+    }
   }
   // Where token t lies, whose page was looked up.
   struct Slot {

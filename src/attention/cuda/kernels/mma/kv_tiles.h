@@ -7,6 +7,17 @@
 
 namespace weft::attention::cuda::mma {
 
+// What memory says of a token: its page and, where keys are lists of blocks, its position and the bits of its block.
+template <bool kBlockSparse>
+struct Listed {
+  int page;
+};
+template <>
+struct Listed<true> {
+  int page, pos;
+  i64 bits;
+};
+
 template <class Shape>
 class KvTiles {
   using S = typename Shape::S;
@@ -20,13 +31,15 @@ class KvTiles {
  public:
   WEFT_INLINE KvTiles(const Rows<Shape>& rows, const Thread<Shape>& thread) : rows_(rows), thread_(thread) {}
 
-  // The pages of this thread's tokens of the first tiles.
-  using FirstPages = int[Shape::kFirstTokens];
+  using Listed = mma::Listed<S::kBlockSparse>;
+  // Of this thread's tokens of the first tiles.
+  using FirstPages = Listed[Shape::kFirstTokens];
   // As if the item's first tokens were seen: they are looked up while it is found what is.
   WEFT_INLINE void look_up(const Tokens<S>& tokens, FirstPages& pages) const {
     WEFT_UNROLL
     for (int i = 0; i < Shape::kFirstTokens; ++i)
-      pages[i] = tokens.page_if_listed(rows_.item.kv_begin + thread_.index + i * kThreads);
+      pages[i] =
+          tokens.template if_listed<Listed>(rows_.call, rows_.item, rows_.item.kv_begin + thread_.index + i * kThreads);
   }
 
   // Prefetches the first tiles into L2. Safe before wait_for_previous_kernel(): a later write by that kernel updates
@@ -38,7 +51,7 @@ class KvTiles {
       const int at = thread_.index + i * kThreads, tile = at / kKeys;
       if (tile >= kStages - 1 || tile >= s.walk.num_tiles) continue;
       const int t = token_to_load(rows_, tile, at % kKeys);
-      const int page = t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t);
+      const int page = t == rows_.item.kv_begin + at ? pages[i].page : s.tokens.page(t);
       const auto slot = s.tokens.slot(page, t);
       prefetch(s.tokens.row(rows_.call.k, slot, rows_.kv_head), kKeyBytes);
       prefetch(s.tokens.row(rows_.call.v, slot, rows_.kv_head), kValueBytes);
@@ -53,21 +66,23 @@ class KvTiles {
       const int at = thread_.index + i * kThreads, tile = at / kKeys, key = at % kKeys;
       if (tile >= kStages || tile >= s.walk.num_tiles) continue;
       const int t = token_to_load(rows_, tile, key);
-      locate(tile, key, t, t == rows_.item.kv_begin + at ? pages[i] : s.tokens.page(t));
+      locate(tile, key, t, t == rows_.item.kv_begin + at ? pages[i] : look_up(tile, key, t));
     }
   }
-  // The token that this thread finds in a tile, and its page: a trip to memory, so that a loop asks a tile ahead.
+  // The token that this thread finds in a tile, and what memory says of it: a trip there, so that a loop asks a tile
+  // ahead.
   struct Found {
-    int t, page;
+    int t;
+    Listed listed;
   };
   WEFT_INLINE Found look_up(int tile, int num_tiles) const {
-    if ((kKeys < kThreads && thread_.index >= kKeys) || tile >= num_tiles) return {0, 0};
+    if ((kKeys < kThreads && thread_.index >= kKeys) || tile >= num_tiles) return {};
     const int t = token_to_load(rows_, tile, thread_.index);
-    return {t, Shape::shared().tokens.page(t)};
+    return {t, look_up(tile, thread_.index, t)};
   }
   WEFT_INLINE void locate(int tile, int num_tiles, const Found& found) const {
     if ((kKeys < kThreads && thread_.index >= kKeys) || tile >= num_tiles) return;
-    locate(tile, thread_.index, found.t, found.page);
+    locate(tile, thread_.index, found.t, found.listed);
   }
 
   // A tile that was located is on its way to its stage; where there is no such tile, nothing is.
@@ -101,16 +116,31 @@ class KvTiles {
     WEFT_UNROLL
     for (int at = 0; at < bytes; at += kComesAtLeast) ptx::prefetch(row + at);
   }
-  WEFT_INLINE void locate(int tile, int key, int t, int page) const {
+  // Token t, which stands in a tile's place `key`. Position and bits are the place's own, whoever stands there.
+  WEFT_INLINE Listed look_up(int tile, int key, int t) const {
+    const auto& tokens = Shape::shared().tokens;
+    if constexpr (S::kBlockSparse) {
+      const int own = own_token(tile, key);
+      return {tokens.page(t), tokens.position(rows_.call, rows_.item, own), tokens.bits(rows_.call, rows_.item, own)};
+    } else {
+      return {tokens.page(t)};
+    }
+  }
+  // Behind the item's last token that one.
+  WEFT_INLINE int own_token(int tile, int key) const {
+    const auto& walk = Shape::shared().walk;
+    const int own = walk.at(tile) + key;
+    return own < walk.end ? own : walk.end - 1;
+  }
+  WEFT_INLINE void locate(int tile, int key, int t, const Listed& listed) const {
     auto& s = Shape::shared();
     Source<S::kBlockSparse>& source = s.sources[tile % Shape::kRing][key];
-    const auto slot = s.tokens.slot(page, t);
+    const auto slot = s.tokens.slot(listed.page, t);
     source.k = s.tokens.row(rows_.call.k, slot, rows_.kv_head);
     source.v = s.tokens.row(rows_.call.v, slot, rows_.kv_head);
-    if constexpr (S::kBlockSparse) {  // its own, whoever stands in its place
-      const int own = s.walk.at(tile) + key;
-      source.bits = own < s.walk.end ? bits_of_token(rows_.call, rows_.item, own) : -1;
-      source.pos = own < s.walk.end ? position_of(rows_.call, rows_.item, own) : -1;
+    if constexpr (S::kBlockSparse) {
+      source.bits = listed.bits;
+      source.pos = listed.pos;
     }
     if constexpr (Shape::kTokenScales) {  // they land with the first tile that is fetched from here on
       TokenScales<Shape>& scales = token_scales<Shape>(tile);

@@ -25,8 +25,10 @@ class Logits {
 
   // Whether there are all keys of the tile, and each row sees each of them, but for what a mask's functor hides.
   WEFT_INLINE bool are_seen_by_all() const {
-    return keys_ == kKeys && !rows_.by_position() && !rows_.has_bits() &&
-           rows_.visible().is_seen_by_all(begin_, begin_ + kKeys);
+    if (keys_ != kKeys || rows_.has_bits()) return false;
+    // Of positions in any order it is known where one query token sees its whole request.
+    if (rows_.by_position()) return rows_.item.num_rows == 1 && rows_.visible().is_seen_by_all(0, rows_.row(0).kv_len);
+    return rows_.visible().is_seen_by_all(begin_, begin_ + kKeys);
   }
   // Turns scores of keys from `first` on, of fragments from `fragment` on, into logits divided by rows.scale(), hidden
   // ones into what hides them.
