@@ -41,6 +41,9 @@ TEST(HostMachineFewBits, ScalesOfATensorOrAHead) {
   c.page_size = 1;
   c.group = 7;
   EXPECT_EQ(wrong_of_products(c), "");
+  c.lengths = {{1, 900}};  // pages of more tiles than stages
+  Problem longer(c);
+  EXPECT_EQ(wrong_of_products(longer, longer.spec(), longer.input(1)), "");
   c = few_bits_case(kFp16, DType::int8, KvScales::head, 128);
   c.head_dim_vo = 64;
   c.variant = variants::logits_soft_cap();

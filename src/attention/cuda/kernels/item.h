@@ -154,9 +154,11 @@ class Tokens : private TokensOfItem {
   }
   // The id of token t's page.
   WEFT_INLINE int page(int t) const {
-    if constexpr (S::kPaged) return ids[index_of_page(t)];
+    if constexpr (S::kPaged) return *id(t);
     return 0;
   }
+  // Where it lies, of pages.
+  WEFT_INLINE const int* id(int t) const { return ids + index_of_page(t); }
   // The same before the item's end is known: of a token behind the list any of its pages.
   WEFT_INLINE int page_if_listed(int t) const {
     if constexpr (S::kPaged) {

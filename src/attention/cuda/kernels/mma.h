@@ -142,8 +142,9 @@ class Attention {
     kv_tiles().locate_first(pages);
     const int num_tiles = Shape::shared().walk.num_tiles;
     // Where registers have room, pages are asked for a tile before they are needed. Over 4 bits, where three CTAs share
-    // them, they have not.
+    // them, they have not: ids come to shared memory.
     constexpr bool kLooksAhead = Shape::kRows == 16 && Shape::kKvBits > 4;
+    constexpr bool kFetchesIds = Shape::kRows == 16 && Shape::kKvBits == 4 && S::kPaged && !S::kBlockSparse;
     typename KvTiles::Found next{};
     if constexpr (kLooksAhead) next = kv_tiles().look_up(kStages, num_tiles);
     ptx::cta_sync();
@@ -151,6 +152,10 @@ class Attention {
     for (int tile = 0; tile < kStages - 1; ++tile) {
       thread_.forget();
       kv_tiles().fetch(tile, num_tiles);
+      if constexpr (kFetchesIds) {
+        if (tile > 0) ptx::cta_sync();  // the sources whose place they take were read
+        kv_tiles().fetch_ids(tile + kStages, num_tiles);
+      }
       if (tile == 0) {  // they come nearer than the first keys
         rows_.load_queries(thread_);
         HeadScales<Shape>::load(thread_, rows_.call, rows_.kv_head);
@@ -165,8 +170,12 @@ class Attention {
       Shape::publish();
       ptx::cta_sync();  // the tile is there, and the one before it was read
       kv_tiles().fetch(tile + kStages - 1, num_tiles);
+      if constexpr (kFetchesIds) {
+        next = kv_tiles().take_ids(tile + kStages, num_tiles);
+        kv_tiles().fetch_ids(tile + 2 * kStages - 1, num_tiles);
+      }
       ptx::cp_async_commit();
-      if constexpr (!kLooksAhead) next = kv_tiles().look_up(tile + kStages, num_tiles);
+      if constexpr (!kLooksAhead && !kFetchesIds) next = kv_tiles().look_up(tile + kStages, num_tiles);
       kv_tiles().locate(tile + kStages, num_tiles, next);
       if constexpr (kLooksAhead) next = kv_tiles().look_up(tile + kStages + 1, num_tiles);
       if constexpr (Shape::H::key_transform) kv_tiles().transform_keys(tile);

@@ -80,6 +80,16 @@ class KvTiles {
     const int t = token_to_load(rows_, tile, thread_.index);
     return {t, look_up(tile, thread_.index, t)};
   }
+  // Where registers have no room for that, page ids come to where the tile's sources will lie: each thread's own, with
+  // the tile kStages before it.
+  WEFT_INLINE void fetch_ids(int tile, int num_tiles) const {
+    if ((kKeys < kThreads && thread_.index >= kKeys) || tile >= num_tiles) return;
+    ptx::cp_async_4(place_of_id(tile), Shape::shared().tokens.id(token_to_load(rows_, tile, thread_.index)));
+  }
+  WEFT_INLINE Found take_ids(int tile, int num_tiles) const {
+    if ((kKeys < kThreads && thread_.index >= kKeys) || tile >= num_tiles) return {};
+    return {token_to_load(rows_, tile, thread_.index), {*reinterpret_cast<const int*>(place_of_id(tile))}};
+  }
   WEFT_INLINE void locate(int tile, int num_tiles, const Found& found) const {
     if ((kKeys < kThreads && thread_.index >= kKeys) || tile >= num_tiles) return;
     locate(tile, thread_.index, found.t, found.listed);
@@ -111,6 +121,9 @@ class KvTiles {
   }
 
  private:
+  WEFT_INLINE float* place_of_id(int tile) const {
+    return reinterpret_cast<float*>(&Shape::shared().sources[tile % Shape::kRing][thread_.index]);
+  }
   WEFT_INLINE static void prefetch(const char* row, int bytes) {
     constexpr int kComesAtLeast = 64;
     WEFT_UNROLL
