@@ -56,12 +56,7 @@ WEFT_INLINE PlanRow token_of(const Call& call, const ItemRecord& item, int token
 WEFT_INLINE FusedRow fused_row(const Call& call, const ItemRecord& item, int kv_head, int f) {
   const PlanHeader& plan = header();
   const int token = f / call.group_size;
-  const int *const kv_len = section<int>(call.plan, plan.kv_len), *const qo_len = section<int>(call.plan, plan.qo_len);
-  // Of most rows, which the list's request has: asked for beside the row, and not behind it.
-  const int kv_len_of_item = kv_len[item.request];
-  const int qo_len_of_item = item.q_row < 0 ? qo_len[item.request] : item.qo_len;
   const PlanRow row = token_of(call, item, token);
-  const bool is_of_item = row.request == item.request;
   FusedRow fused;
   fused.q_row = row.q_row;
   fused.request = row.request;
@@ -69,8 +64,8 @@ WEFT_INLINE FusedRow fused_row(const Call& call, const ItemRecord& item, int kv_
   fused.pos = row.pos;
   fused.kv_head = kv_head;
   fused.head = kv_head * call.group_size + f % call.group_size;
-  fused.qo_len = is_of_item ? qo_len_of_item : qo_len[row.request];
-  fused.kv_len = is_of_item ? kv_len_of_item : kv_len[row.request];
+  fused.qo_len = item.q_row < 0 ? section<int>(call.plan, plan.qo_len)[row.request] : item.qo_len;
+  fused.kv_len = section<int>(call.plan, plan.kv_len)[row.request];
   fused.of_block = item.block_row + token;
   fused.visible = visible_to(plan, row.pos, fused.kv_len);
   return fused;
