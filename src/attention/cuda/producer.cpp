@@ -147,7 +147,8 @@ class ProducerFamily : public Family {
         tile_class.rows = 64 * groups;
         // From times of 1,024 to 16,384 causal tokens on an H200, by 128 rows: a tile of 128 keys takes 1.44 us with 64
         // dims, 2.09 with 128, 3.6 with 192 and 4.1 with 256, and a tile of rows 3.5 to 4.5 us besides. Twice that, as
-        // costs are those of half a multiprocessor. Numbers of 8 bits are estimated: what conversions take of shared memory.
+        // costs are those of half a multiprocessor. Numbers of 8 bits are estimated: what conversions take of shared
+        // memory.
         tile_class.token = (4.5 + dims * 0.0535) * groups * (has_few_bits(spec) ? 1.15 : 1);
         tile_class.item = 8000;
       }
