@@ -69,7 +69,7 @@ std::string repr_of(const Struct& self) {
 
 // What makes the same again, for pickle and copy: the class and its fields, in the constructor's order.
 template <class Struct>
-nb::typed<nb::tuple, nb::any, nb::tuple> reduced(const Struct& self) {
+nb::typed<nb::tuple, nb::any, nb::typed<nb::tuple, nb::any, nb::ellipsis>> reduced(const Struct& self) {
   nb::list fields;
   for_each_field(self, [&](std::string_view, const auto& value) { fields.append(attribute_of(value)); });
   return nb::make_tuple(nb::type<Struct>(), nb::tuple(fields));

@@ -55,8 +55,8 @@ def _per_row(name: str, value: Value, rows: int, device: torch.device, dtype: to
 def _bound_per_row(name: str, value: Value, rows: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """The same of a filter, which no NaN is the bound of. A capture cannot look: there the kernel leaves it off."""
     bound = _per_row(name, value, rows, device, dtype)
-    looks = isinstance(value, Tensor) and value.is_floating_point() and not common.is_captured(bound)
-    if looks and bool(value.isnan().any()):
+    may_be_nan = isinstance(value, Tensor) and value.is_floating_point()
+    if may_be_nan and not common.is_captured(bound) and bool(bound.isnan().any()):
         raise Invalid(f"{name}: holds a NaN; give numbers")
     return bound
 
