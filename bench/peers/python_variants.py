@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-QO_HEADS, KV_HEADS, DIM, DOCUMENTS, WINDOW, CAP = 8, 2, 128, 6, 1024, 30.0
+QO_HEADS, KV_HEADS, DIM, DOCUMENTS, WINDOW, CAP, BLOCK = 8, 2, 128, 6, 1024, 30.0, 64
 
 
 def functions_of(name, tokens):
@@ -42,15 +42,26 @@ def tensors_of(tokens):
 
 
 def weft_call(name, q, k, v):
-    """A function that runs it; what comes before is made here."""
+    """A function that runs it; what comes before is made here. A mask that is no interval becomes lists of blocks, as
+    FlexAttention's does."""
     import weft
+    import weft.torch
 
     bf16, tokens = weft.DType.bf16, q.shape[0]
-    variant = weft.variants.trace(*functions_of(name, tokens))
-    kernel = weft.build(weft.AttentionSpec(q_dtype=bf16, kv_dtype=bf16, o_dtype=bf16, head_dim_qk=DIM, head_dim_vo=DIM,
-                                           kv_form=weft.KvForm.ragged, variant=variant))
-    plan = kernel.plan(num_qo_heads=QO_HEADS, num_kv_heads=KV_HEADS, qo_indptr=[0, tokens], kv_indptr=[0, tokens])
-    return lambda: kernel.run(plan, q, (k, v), tensors=variant.captured)
+    score_mod, mask_mod = functions_of(name, tokens)
+    spec = weft.AttentionSpec(q_dtype=bf16, kv_dtype=bf16, o_dtype=bf16, head_dim_qk=DIM, head_dim_vo=DIM,
+                              kv_form=weft.KvForm.ragged)
+    lengths, tensors = {"num_qo_heads": QO_HEADS, "num_kv_heads": KV_HEADS, "qo_indptr": [0, tokens]}, {}
+    if name == "documents":
+        kernel = weft.build(spec.replace(kv_form=weft.KvForm.block_sparse))
+        plan = kernel.plan(**lengths, blocks=weft.block_mask(mask_mod, None, None, tokens, tokens, BLOCK))
+        k, v = (x.view(-1, BLOCK, KV_HEADS, DIM) for x in (k, v))
+    else:
+        variant = weft.variants.trace(score_mod, mask_mod)
+        kernel, tensors = weft.build(spec.replace(variant=variant)), variant.captured
+        plan = kernel.plan(**lengths, kv_indptr=[0, tokens])
+    attention = weft.torch.Attention(kernel, plan)
+    return lambda: attention(q, (k, v), tensors=tensors)[0]
 
 
 def torch_call(name, q, k, v):
@@ -71,9 +82,10 @@ def torch_call(name, q, k, v):
 def cold(name, tokens, who):
     import torch
     import weft
+    import weft.torch
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    weft.attend(weft.AttentionSpec(head_dim_qk=64, head_dim_vo=64, kv_form=weft.KvForm.ragged),
-                *torch.zeros(3, 1, 1, 64))  # the library is there, its threads run
+    # The library is there, its threads run, and torch has what the first of its operators in Python loads.
+    weft.torch.rms_norm(torch.ones(1, 8), torch.ones(8), 1e-5)
     tensors = tensors_of(tokens)
     start = time.perf_counter()
     call = {"weft": weft_call, "torch": torch_call}[who](name, *tensors)
