@@ -322,13 +322,13 @@ uint64_t RowDraw::weigh_all() {
 }
 
 // All tokens behind the first such bins weigh together no more than what the share leaves out.
-int RowDraw::bins_of_share(uint64_t total, uint64_t wanted) const {
+int RowDraw::bins_of_share(bool of_probabilities, uint64_t total, uint64_t wanted) const {
   constexpr double kLeast = 4096, kMargin = 1e-3;  // beside which roundings are nothing
   const double weight = static_cast<double>(total - wanted) / static_cast<double>(row_.size());
   if (weight < kLeast) return DrawTable::kBins;
   const double share = weight / tile::kLargestWeight;
-  const bool is_share = weighing_ == &loops().probabilities;
-  return weighing_->bins_down_to(static_cast<float>(is_share ? share * (1 - kMargin) : std::log(share) - kMargin));
+  return weighing_->bins_down_to(
+      static_cast<float>(of_probabilities ? share * (1 - kMargin) : std::log(share) - kMargin));
 }
 
 // The token with which the first ones reach this weight, or this count, which all together reach: its bin first, then
@@ -395,7 +395,8 @@ void RowDraw::keep_of_all(const tile::DrawRule& rule) {
     const uint64_t whole = rule.joint && rule.of_probabilities ? tile::weight_of_one(scale_) : total;
     const uint64_t wanted = std::min<uint64_t>(tile::weight_of_share(whole, rule.share), total);
     const Last of_share =
-        last_within(wanted, false, total == all ? bins_of_share(all, wanted) : DrawTable::kBins, rule.keeps_ties);
+        last_within(wanted, false, total == all ? bins_of_share(rule.of_probabilities, all, wanted) : DrawTable::kBins,
+                    rule.keeps_ties);
     const bool is_first = of_share.logit != last_.logit ? of_share.logit > last_.logit : of_share.id < last_.id;
     if (is_first) last_ = of_share;
   }

@@ -82,7 +82,7 @@ class RowDraw {
   void keep_of_all(const tile::DrawRule& rule);
   uint64_t weigh_all();
   Last last_within(uint64_t wanted, bool counts, int num_bins, bool keeps_ties);
-  int bins_of_share(uint64_t total, uint64_t wanted) const;
+  int bins_of_share(bool of_probabilities, uint64_t total, uint64_t wanted) const;
   uint64_t sum_kept();
   bool is_kept(size_t i) const;
 

@@ -126,15 +126,12 @@ constexpr PlanBounds kBounds{.max_requests = 2,
                              .num_kv_heads = kHeads,
                              .workers = 2};
 // The same of plans that are made there.
-constexpr PlanBounds kEvenBounds{.max_requests = 2,
-                                 .max_rows = 2,
-                                 .max_pages = 6,
-                                 .max_kv_len = kTokens,
-                                 .page_size = 16,
-                                 .num_qo_heads = kHeads,
-                                 .num_kv_heads = kHeads,
-                                 .workers = 2,
-                                 .mode = PlanMode::even};
+constexpr PlanBounds kEvenBounds = [] {
+  PlanBounds bounds = kBounds;
+  bounds.max_pages = 6;
+  bounds.mode = PlanMode::even;
+  return bounds;
+}();
 
 TEST_F(CardCalls, ACustomMaskMayBeCaptured) {
   const AttentionKernel kernel = build(spec_of(Mask::custom), kCard);
