@@ -20,8 +20,27 @@ void require(bool is_supported, const Phase& phase, const Operation& operation, 
 
 void check_epilogue(const Phase& phase, const Program& program) {
   for (const Operation& operation : epilogue_of(phase, program))
-    require(operation.kind == OperationKind::soft_cap || operation.kind == OperationKind::add_bias, phase, operation,
-            "behind its product", "soft_cap and add_bias, which need a worker's own columns alone");
+    require(operation.kind == OperationKind::soft_cap, phase, operation, "behind its product",
+            "soft_cap, which needs a worker's own columns alone");
+}
+
+// Who makes a head does so in one order, each operation once.
+void check_heads(const Phase& phase, const Program& program) {
+  using enum OperationKind;
+  OperationKind last = project;
+  bool turns = false;
+  for (const Operation& operation : prologue_of(phase, program)) {
+    const OperationKind kind = operation.kind;
+    require((kind == add_bias || kind == norm_heads || kind == rotate || kind == append) && kind > last, phase,
+            operation, "before attention", "add_bias, norm_heads, rotate and append on heads, in this order");
+    if (kind == norm_heads || kind == rotate)
+      require(operation.writes == std::vector{Buffer::query, Buffer::key}, phase, operation, "of other heads",
+              "those of queries and keys");
+    turns |= kind == rotate;
+    last = kind;
+  }
+  require(turns && last == append, phase, main_of(phase, program), "of heads without rotate or append",
+          "heads that turn, and that the cache gets");
 }
 
 // Of operations [begin, end) between the product and the next one.
@@ -36,9 +55,17 @@ class Reductions {
       const bool is_last = i + 1 == end;
       const Operation& operation = program_.operations[i];
       switch (operation.kind) {
-        case OperationKind::add_bias: break;
-        case OperationKind::add: adds_ = true; break;
-        case OperationKind::gate: phase_.writes = Shared::gated; break;
+        case OperationKind::add_bias:
+          if (i > begin) refuse(operation);
+          break;
+        case OperationKind::add:
+          if (adds_) refuse(operation);
+          adds_ = true;
+          break;
+        case OperationKind::gate:
+          if (i > begin || !is_last) refuse(operation);
+          phase_.writes = Shared::gated;
+          break;
         case OperationKind::norm:
           if (is_last && adds_)
             phase_.writes = Shared::normed;
@@ -68,7 +95,7 @@ class Reductions {
   }
   void refuse(const Operation& operation) const {
     require(false, phase_, operation, "behind its product",
-            "a bias, a norm of the sums, the residual and its norm, or a gate");
+            "a bias, a norm of the sums, the residual and its norm, in this order, or a gate alone");
   }
 
   Phases& phases_;
@@ -116,12 +143,7 @@ Phases make_phases(const Program& program) {
     if (operations[i].kind == OperationKind::attend) {
       phase.kind = MainKind::attention;
       phase.writes = Shared::states;
-      for (const Operation& operation : prologue_of(phase, program)) {
-        using enum OperationKind;
-        const auto is = [&](OperationKind kind) { return operation.kind == kind; };
-        require(is(add_bias) || is(norm_heads) || is(rotate) || is(append), phase, operation, "before attention",
-                "operations on heads");
-      }
+      check_heads(phase, program);
       phases.all.push_back(phase);
       phase.kind = MainKind::merge;
       phase.begin = i;  // no prologue

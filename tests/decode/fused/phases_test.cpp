@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/decode/fused/shapes.h"
 
 namespace weft::testing {
@@ -60,14 +62,67 @@ TEST(Phases, TakeNormsOfWhatIsAddedInTwo) {
   EXPECT_EQ(make_phases(program).layer_period, 2);
 }
 
-TEST(Phases, RefuseWhatIsNoPrologue) {
-  Program program = make_program(gemma_small());
-  const Operation soft_cap = program.operations.back();
-  program.operations.insert(program.operations.begin() + 3, soft_cap);
-  EXPECT_TRUE(has(error_of([&] { make_phases(program); }), "unsupported: phases of layer 0"))
-      << error_of([&] { make_phases(program); });
-  program.operations.resize(4);
-  EXPECT_TRUE(has(error_of([&] { make_phases(program); }), "unsupported"));
+// What neither the walk nor a kernel computes must not become a phase: it would be left out.
+class PhasesRefuse : public ::testing::Test {
+ protected:
+  using Operations = std::vector<Operation>;
+  static Operations::iterator find(Operations& of, OperationKind kind) {
+    return std::ranges::find(of, kind, &Operation::kind);
+  }
+  // Of a model with norms of heads, of what is added, and biases, one of whose layers is changed.
+  template <class Change>
+  static std::string refusal(const Change& change) {
+    ModelConfig config = gemma_small();
+    config.qk_norm = config.qkv_bias = config.output_bias = true;
+    Program program = make_program(config);
+    make_phases(program);
+    change(program.operations);
+    return error_of([&] { make_phases(program); });
+  }
+};
+
+TEST_F(PhasesRefuse, WhatIsNoPrologue) {
+  const std::string error = refusal([](Operations& all) { all.insert(all.begin() + 3, all.back()); });
+  EXPECT_TRUE(has(error, "unsupported: phases of layer 0: attention: required soft_cap before attention")) << error;
+  EXPECT_TRUE(has(refusal([](Operations& all) { all.resize(4); }), "unsupported"));
+}
+
+TEST_F(PhasesRefuse, HeadsThatAreMadeInAnotherOrder) {
+  const auto says = [](const std::string& error, const char* part) {
+    EXPECT_TRUE(has(error, "unsupported: phases of layer 0: attention: required ") && has(error, part)) << error;
+  };
+  says(refusal([](Operations& all) {
+         std::iter_swap(find(all, OperationKind::norm_heads), find(all, OperationKind::rotate));
+       }),
+       "norm_heads before attention; supported are add_bias, norm_heads, rotate and append on heads, in this order");
+  says(
+      refusal([](Operations& all) { all.insert(find(all, OperationKind::rotate), *find(all, OperationKind::rotate)); }),
+      "rotate before attention");
+  says(refusal([](Operations& all) { find(all, OperationKind::rotate)->writes = {Buffer::query}; }),
+       "rotate of other heads; supported are those of queries and keys");
+  for (const OperationKind without : {OperationKind::rotate, OperationKind::append})
+    says(refusal([&](Operations& all) { all.erase(find(all, without)); }), "attend of heads without rotate or append");
+}
+
+TEST_F(PhasesRefuse, OtherReductions) {
+  const auto says = [](const std::string& error, const char* part) {
+    EXPECT_TRUE(has(error, part) && has(error, " behind its product; supported are a bias, a norm of the sums"))
+        << error;
+  };
+  const auto bias = [](Operations& all) { return *find(all, OperationKind::add_bias); };
+  for (const int behind : {0, 1})
+    says(refusal([&](Operations& all) { all.insert(find(all, OperationKind::gate) + behind, bias(all)); }),
+         "unsupported: phases of layer 0: ");
+  const auto behind_add = [&](Operations& all) { return find(all, OperationKind::add) + 1; };
+  says(refusal([&](Operations& all) { all.insert(behind_add(all), bias(all)); }), "required add_bias");
+  says(refusal([&](Operations& all) { all.insert(behind_add(all), *find(all, OperationKind::add)); }), "required add");
+  says(refusal([&](Operations& all) { all.insert(find(all, OperationKind::add), bias(all)); }), "required add_bias");
+}
+
+TEST_F(PhasesRefuse, ABiasOfTheHead) {
+  const std::string error = refusal([](Operations& all) { all.push_back(*find(all, OperationKind::add_bias)); });
+  EXPECT_TRUE(has(error, "unsupported: phases of head: required add_bias behind its product; supported are soft_cap"))
+      << error;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -62,6 +63,50 @@ TEST(FusedText, IsAsKept) {
   std::ostringstream kept;
   kept << std::ifstream(path).rdbuf();
   EXPECT_EQ(text, kept.str());
+}
+
+// Whatever product it stands behind.
+TEST(FusedText, AddsEveryBiasOfTheProgram) {
+  ModelConfig config = llama_8b();
+  config.output_bias = true;
+  Program program = make_program(config);
+  const auto bias = std::ranges::find(program.operations, OperationKind::add_bias, &Operation::kind);
+  ASSERT_EQ(bias->weights[0].role, WeightRole::output_bias);
+  for (int layer = 0; layer < program.num_layers; ++layer) {
+    Operation of_down = *std::ranges::find(program.operations, OperationKind::add_bias, &Operation::kind);
+    of_down.layer = layer;
+    const auto down = std::ranges::find_if(program.operations, [&](const Operation& operation) {
+      return operation.layer == layer && !operation.weights.empty() && operation.weights[0].role == WeightRole::down;
+    });
+    program.operations.insert(down + 1, of_down);
+  }
+  const Partition partition = make_partition(program, form_of(program, WeightType::bf16), card_machine(132, program));
+  const std::string text = model_text(partition, shape_of(partition, 1, DType::bf16)).instances;
+  for (const char* call : {"step.add<Output>(vectors + ", "step.add<Down>(vectors + "})
+    EXPECT_TRUE(has(text, call)) << text;
+}
+
+// A layer that does not turn its heads, or scales its logits otherwise, would run as the first one.
+TEST(FusedText, IsRefusedWhereLayersDiffer) {
+  const ModelConfig config = gemma_small();
+  const auto refusal = [&](const auto& change) {
+    Program program = make_program(config);
+    check_shape(config, program);
+    change(program.operations);
+    return error_of([&] { check_shape(config, program); });
+  };
+  const auto in_layer = [](std::vector<Operation>& all, int layer, OperationKind kind) {
+    return std::ranges::find_if(all, [&](const Operation& of) { return of.layer == layer && of.kind == kind; });
+  };
+  const std::pair<std::string, const char*> refusals[] = {
+      {refusal([&](auto& all) { all.erase(in_layer(all, 2, OperationKind::rotate)); }),
+       "the fused step: required in layer 2 append where layer 0 has rotate; supported are layers that differ in what "
+       "attention sees alone"},
+      {refusal([&](auto& all) { in_layer(all, 3, OperationKind::attend)->scale *= 2; }),
+       "required in layer 3 attend where layer 0 has attend with other numbers"},
+      {refusal([&](auto& all) { in_layer(all, 1, OperationKind::rotate)->rope ^= 1; }), "required in layer 1 rotate"},
+  };
+  for (const auto& [error, part] : refusals) EXPECT_TRUE(has(error, part)) << error;
 }
 
 TEST(FusedText, IsTheSameForTheSamePartition) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "decode/fused/cuda/model_kernel.h"
@@ -41,9 +43,39 @@ void check_options(const ForwardOptions& options) {
           "the same bits on any number of workers (--invariant), and other plans: the step cuts its own");
 }
 
+// A layer's operations but for what layers may differ in: what attention sees, and the angles that go with it.
+std::vector<Operation> common_operations(const Program& program, int layer) {
+  const std::span<const Operation> own = operations_of(program, layer);
+  std::vector<Operation> operations(own.begin(), own.end());
+  const auto attend = std::ranges::find(own, OperationKind::attend, &Operation::kind);
+  const bool slides = attend != own.end() && attend->window > 0;
+  for (Operation& operation : operations) {
+    if (operation.kind == OperationKind::rotate && operation.rope == (slides ? 1 : 0)) operation.rope = 0;
+    operation.layer = operation.window = 0;
+  }
+  return operations;
+}
+
+// The kernel's loop runs every layer as the first one.
+void check_layers(const Program& program) {
+  const std::vector<Operation> first = common_operations(program, 0);
+  for (int layer = 1; layer < program.num_layers; ++layer) {
+    const std::vector<Operation> own = common_operations(program, layer);
+    const auto [differs, of_first] = std::ranges::mismatch(own, first);
+    const auto name = [](auto at, const std::vector<Operation>& of) {
+      return at == of.end() ? "no more" : to_string(at->kind);
+    };
+    require(own == first, fmt::format("in layer {}", layer),
+            fmt::format("{} where layer 0 has {}{}", name(differs, own), name(of_first, first),
+                        name(differs, own) == name(of_first, first) ? " with other numbers" : ""),
+            "are layers that differ in what attention sees alone", "a loop of others");
+  }
+}
+
 }  // namespace
 
 void check_shape(const ModelConfig& config, const Program& program) {
+  check_layers(program);
   const int dim = program.head_dim;
   require(dim >= kHeadUnit && dim <= kMostHeadDim && dim % kHeadUnit == 0, "head_dim", dim,
           "are multiples of 16 up to 256", "attention over other heads");

@@ -289,10 +289,15 @@ class ModelWriter {
     if (phase.merges()) return "step.merge(kind)";
     return call_of_reduction(phase, type, i + 1);
   }
+  std::string bias_of(const Phase& phase) const {
+    for (const Operation& operation : operations_of(phase, program_))
+      if (operation.kind == OperationKind::add_bias) return vector(operation.weights[0].role);
+    return "nullptr";
+  }
   std::string call_of_reduction(const Phase& phase, std::string_view type, size_t next) const {
     if (phase.writes == Shared::gated) return fmt::format("step.gate<{}>()", type);
     const bool attended = phase.role == WeightRole::output;
-    const std::string bias = attended ? vector(WeightRole::output_bias) : "nullptr";
+    const std::string bias = bias_of(phase);
     if (phase.writes == Shared::squares) return fmt::format("step.squares_of<{}>({})", type, bias);
     // The norm is the next product's.
     const std::string norm =
