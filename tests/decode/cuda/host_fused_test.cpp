@@ -69,6 +69,8 @@ class FusedLlama : public FusedOnACard {
   std::string path_;
 };
 
+using decode::WeightRole;
+
 decode::fused::Partition partition_of(const std::string& path, int workers) {
   using namespace decode::fused;
   const ModelFile file(path);
@@ -118,7 +120,7 @@ TEST_F(FusedOnACard, StepsHaveAsManyRowsAsFit) {
 }
 
 // Eight rows, then one by one; windows of 5 tokens are shorter than the context. One model has an odd number of cells
-// of 16 columns, and a vocabulary that ends within a band.
+// of 16 columns, a vocabulary that ends within a band, and two panels of `down`, the last of which ends within a tile.
 TEST_F(FusedLlama, AgreesWithTheReferenceLikeEveryArchitectureAndTypeOfWeights) {
   std::vector<std::string> paths{path_};  // matrices of two types
   for (const auto& [architecture, weights] :
@@ -126,8 +128,9 @@ TEST_F(FusedLlama, AgreesWithTheReferenceLikeEveryArchitectureAndTypeOfWeights) 
     paths.push_back(write(model_of(architecture, weights)));
   paths.push_back(write_file(of_two_types(model_of("qwen3"))));
   RandomModelOptions odd = model_of("gemma3");
-  odd.hidden_size = 80, odd.vocab = 283;
+  odd.hidden_size = 80, odd.vocab = 283, odd.intermediate_size = 8304;
   paths.push_back(write(odd));
+  EXPECT_EQ(partition_of(paths.back(), kWorkers).matrix_of(WeightRole::down, 0).tiles.num_panels, 2);
   load_kernels(paths);
   for (const std::string& path : paths)
     EXPECT_LE(errors_on_card(path, random_ids(10, 3, 283), 8, {.step = StepForm::fused}).mean, kMeanError)
