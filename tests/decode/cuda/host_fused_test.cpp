@@ -17,6 +17,7 @@
 #include "decode/fused/cuda/fused_layers.h"
 #include "decode/fused/cuda/model_kernel.h"
 #include "decode/fused/cuda/model_text.h"
+#include "decode/fused/cuda/tagged_cells.h"
 #include "fused_parts.h"
 #include "tests/decode/fused/some_step.h"
 #include "weft/error.h"
@@ -323,6 +324,37 @@ TEST_F(FusedLlama, EndsAndSaysWhoWaitsWhereAWorkerNeverComes) {
     EXPECT_EQ(stuck.length(b), static_cast<int64_t>(token));
     EXPECT_EQ(run(stuck, b, token), expected[token]) << token;
   }
+}
+
+// 32 bits end after some days of steps: cells of the numbers before would be taken for those of the step.
+TEST_F(FusedOnACard, NumbersOfPhasesBeginAnewWithCellsThatAreZero) {
+  using decode::fused::TaggedCells;
+  constexpr uint32_t kPhases = 300'000;
+  TaggedCells cells;
+  uint64_t last = 0;
+  int begins = 0;
+  for (int step = 0; step < 30'000; ++step) {
+    cells.reserve(Device::cuda(0), 64 + static_cast<size_t>(step / 5000), kPhases);
+    const uint64_t first = cells.take(kPhases);
+    if (first == 0) {
+      ++begins;
+      EXPECT_EQ(cells.data()[0], 0u);
+    } else {
+      ASSERT_EQ(first, last);
+    }
+    last = first + kPhases;
+    ASSERT_LE(last, std::numeric_limits<uint32_t>::max());
+    cells.data()[0] = last << 32;
+  }
+  EXPECT_GE(begins, 3);
+  cells.reserve(Device::cuda(0), 64, kPhases);
+  for (uint32_t launch = 0; launch < TaggedCells::kLaunches; ++launch) cells.take(kPhases);
+  cells.data()[0] = 1;
+  cells.forget();
+  cells.reserve(Device::cuda(0), 64, kPhases);
+  EXPECT_EQ(cells.data()[0], 0u);
+  EXPECT_EQ(cells.take(kPhases), 0u);
+  EXPECT_THROW(cells.take(std::numeric_limits<uint32_t>::max()), InternalError);
 }
 
 // ---------------------------------------------------------------- refusals

@@ -147,16 +147,11 @@ void ModelKernel::make_tables() {
   ids_ = Workspace(device_, static_cast<size_t>(most_rows_) * sizeof(int32_t));
 }
 
-// Room for what workers hand on. New memory is zero: no phase has that number.
+// Room for what workers hand on.
 void ModelKernel::make_cells(Variant& variant, int64_t num_states) {
   const int64_t cells = variant.shape.cells_of(Shared::states) + num_states * (partition_.program.head_dim + 2);
-  const size_t bytes = static_cast<size_t>(cells) * sizeof(uint64_t);
-  const auto phases = static_cast<uint32_t>(phase_numbers(partition_));
-  const bool is_last_number = variant.first_phase > std::numeric_limits<uint32_t>::max() - 2 * phases;
-  if (variant.cells.bytes() >= bytes && !is_last_number) return;
-  variant.cells = Workspace();
-  variant.cells = Workspace(device_, bytes + bytes / 4);
-  variant.first_phase = 0;
+  variant.cells.reserve(device_, static_cast<size_t>(cells) * sizeof(uint64_t),
+                        static_cast<uint32_t>(phase_numbers(partition_)));
 }
 
 void ModelKernel::plan(const Step& step) {
@@ -240,11 +235,10 @@ void ModelKernel::upload(const Step& step) {
 void ModelKernel::launch(const Step& step, bool greedy) {
   Variant& variant = variant_of(step.rows());
   ModelArgs args = args_;
-  args.cells = static_cast<unsigned long long*>(variant.cells.data());
+  args.cells = variant.cells.data();
   args.logits = logits();
   args.ids = greedy ? ids() : nullptr;
-  args.first_phase = variant.first_phase;
-  variant.first_phase += static_cast<uint32_t>(phase_numbers(partition_));
+  args.first_phase = variant.cells.take(static_cast<uint32_t>(phase_numbers(partition_)));
   cuda::Grid grid = variant.text.grid(partition_.machine.workers);
   grid.cooperative = true;
   runtime_.launch(kernel_of(variant), grid, args, stream_);
@@ -280,7 +274,7 @@ void ModelKernel::check_stuck() {
   // The next step is a new begin.
   std::ranges::fill(words, uint64_t{0});
   for (std::optional<Variant>& variant : variants_)
-    if (variant) variant->cells = Workspace();
+    if (variant) variant->cells.forget();
   throw Error(ErrorCode::device_failed, "the fused step on " + to_string(device_) + ": " + text);
 }
 

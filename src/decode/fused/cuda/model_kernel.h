@@ -16,6 +16,7 @@
 #include "decode/fused/cuda/attention_tables.h"
 #include "decode/fused/cuda/model_text.h"
 #include "decode/fused/cuda/model_weights.h"
+#include "decode/fused/cuda/tagged_cells.h"
 #include "decode/sequences.h"
 #include "decode/step.h"
 #include "ops/rope.h"
@@ -61,8 +62,7 @@ class ModelKernel {
     ModelShape shape;
     cuda::KernelText text;
     const cuda::LoadedKernel *kernel = nullptr, *timed = nullptr;  // the latter once it is asked for
-    Workspace cells = {};                                          // zero, or of launches before
-    uint32_t first_phase = 0;                                      // of the next launch
+    TaggedCells cells = {};
   };
   Variant& variant_of(int64_t rows);
   const cuda::LoadedKernel& kernel_of(Variant& variant);
