@@ -365,7 +365,7 @@ def cache(config: Any, **options: Any) -> Any:
     from transformers.cache_utils import DynamicLayer
 
     made = DynamicCache(config=config, **options)
-    made.layers = [_growing_layer()() if type(layer) is DynamicLayer else layer for layer in made.layers]
+    made.layers = [_growing(layer) if type(layer) is DynamicLayer else layer for layer in made.layers]
     return made
 
 
@@ -376,21 +376,33 @@ class _Room:
         self._all: Optional[Tensor] = None
 
     def append(self, tokens: Optional[Tensor], new: Tensor) -> Tensor:
-        """tokens [batch, heads, tokens, dim] with new ones behind them; copied where there is no room, or elsewhere."""
+        """tokens [batch, heads, tokens, dim], or none at first, with new ones behind them: copied where they are not
+        here, where there is no room, and where gradients may be computed, for which tokens stay as they are."""
+        assert tokens is not None
+        if torch.is_grad_enabled():
+            return torch.cat([tokens, new], dim=-2)
         batch, heads, count, dim = new.shape
-        before = tokens.shape[2] if tokens is not None and tokens.dim() == 4 else 0
-        length, room = before + count, self._all
-        if room is None or room.shape[2] < length or room.shape[0] != batch or before > 0 and not self._begins(tokens):
-            room = self._all = new.new_empty((batch, heads, length + max(length // 4, 256), dim))
-            if tokens is not None and before > 0:
-                room[:, :, :before] = tokens
-        room[:, :, before:length] = new
+        before = tokens.shape[2] if tokens.dim() == 4 else 0
+        length, dtype = before + count, torch.promote_types(tokens.dtype, new.dtype)
+        room = self._all
+        if room is not None and self._begins(room, tokens, before) and self._takes(room, new, length, dtype):
+            room[:, :, before:length] = new
+        else:
+            room = self._all = new.new_empty((batch, heads, length + max(length // 4, 256), dim), dtype=dtype)
+            torch.cat([tokens, new], dim=-2, out=room[:, :, :length])
         return room[:, :, :length]
 
-    def _begins(self, tokens: Optional[Tensor]) -> bool:
+    @staticmethod
+    def _begins(room: Tensor, tokens: Tensor, before: int) -> bool:
         """Whether it begins with these, which others may have put in their place."""
-        return self._all is not None and tokens is not None and self._all.data_ptr() == tokens.data_ptr() and \
-            self._all.stride() == tokens.stride()
+        return before == 0 or room.data_ptr() == tokens.data_ptr() and room.stride() == tokens.stride()
+
+    @staticmethod
+    def _takes(room: Tensor, new: Tensor, length: int, dtype: torch.dtype) -> bool:
+        """Whether tokens of this shape and type may be written, `length` of them in all."""
+        return room.shape[2] >= length and room.dtype == dtype and room.device == new.device and \
+            room[:, :, :new.shape[2]].shape == new.shape and (torch.is_inference_mode_enabled() or
+                                                              not room.is_inference())
 
 
 @functools.lru_cache(maxsize=1)
@@ -398,15 +410,42 @@ def _growing_layer() -> Any:
     from transformers.cache_utils import DynamicLayer
 
     class GrowingLayer(DynamicLayer):  # type: ignore[misc, no-untyped-call, unused-ignore]
+        __qualname__ = "GrowingLayer"  # of this module, where pickle looks for it
+
+        def __init__(self) -> None:
+            super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+            self._of_keys, self._of_values = _Room(), _Room()
+
+        def __getstate__(self) -> dict[str, Any]:
+            """Of a copy, which writes to memory of its own."""
+            return {**vars(self), "_of_keys": _Room(), "_of_values": _Room()}
+
+        def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+            super().lazy_initialization(key_states, value_states)
+            self._of_keys, self._of_values = _Room(), _Room()
+
         def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
             if not self.is_initialized:
                 self.lazy_initialization(key_states, value_states)
-                self._of_keys, self._of_values = _Room(), _Room()
             self.keys = self._of_keys.append(self.keys, key_states)
             self.values = self._of_values.append(self.values, value_states)
             return self.keys, self.values
 
     return GrowingLayer
+
+
+def __getattr__(name: str) -> Any:
+    """The class of layers is made when it is first asked for: transformers takes long to load."""
+    if name == "GrowingLayer":
+        return _growing_layer()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _growing(layer: Any) -> Any:
+    """With the tokens that the layer has."""
+    made = _growing_layer()()
+    vars(made).update(vars(layer))
+    return made
 
 
 # ---------------------------------------------------------------- rows of several requests, and generate_batch

@@ -1,5 +1,9 @@
 """transformers' models with Weft's attention, against their own eager attention: tiny ones with random weights."""
+import copy
 import logging
+import pickle
+import re
+import tempfile
 import unittest
 
 import torch
@@ -7,7 +11,7 @@ import transformers
 
 import weft
 import weft.transformers
-from support import TestCase
+from support import ROOT, TestCase
 
 weft.transformers.register()
 logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)
@@ -175,6 +179,64 @@ class Models(TestCase):
         want, _ = self.generated(model, "weft", input_ids=TOKENS)
         made, _ = self.generated(model, "weft", input_ids=TOKENS, cache=weft.transformers.cache(model.config))
         self.assertEqual(made.tolist(), want.tolist())
+
+    def test_the_cache_is_as_good_as_transformers_own(self):
+        """Where it may not write in place, and where somebody else has its tokens."""
+        model = model_of("Llama")
+        model.set_attn_implementation("sdpa")
+        inputs = {"input_ids": TOKENS, "use_cache": True}
+
+        def both(step):
+            own, theirs = weft.transformers.cache(model.config), transformers.DynamicCache(config=model.config)
+            self.assert_close(step(own), step(theirs), 2e-4)
+            self.assertTrue(torch.equal(own.layers[-1].keys, theirs.layers[-1].keys))
+
+        def inference(cache):
+            with torch.inference_mode():
+                model(**inputs, cache=cache)
+            with torch.no_grad():
+                return model(input_ids=TOKENS[:, :1], cache=cache).logits
+
+        def gradient(cache):
+            model.zero_grad()
+            logits = model(**inputs, cache=cache).logits
+            (logits.sum() + model(input_ids=TOKENS[:, :3], cache=cache).logits.sum()).backward()
+            return model.model.layers[0].self_attn.k_proj.weight.grad
+
+        def copied(copy_of):
+            def step(cache):
+                with torch.no_grad():
+                    model(**inputs, cache=cache)
+                    model(input_ids=TOKENS[:, :1], cache=cache)
+                    copies = copy.copy(cache)
+                    copies.layers = [copy_of(layer) for layer in cache.layers]
+                    made = model(input_ids=TOKENS[:, :1], cache=cache).logits
+                    return torch.stack([made, model(input_ids=TOKENS[:, 1:2], cache=copies).logits,
+                                        model(input_ids=TOKENS[:, 2:3], cache=cache).logits])
+            return step
+
+        for step in (inference, gradient, copied(copy.copy), copied(copy.deepcopy),
+                     copied(lambda layer: pickle.loads(pickle.dumps(layer)))):
+            both(step)
+        pairs = [(torch.randn(2, 2, 3, 16), torch.randn(2, 2, 3, 16))] * 2
+        self.assertEqual(weft.transformers.cache(model.config, ddp_cache_data=pairs).get_seq_length(), 3)
+        layer = weft.transformers.cache(model.config).layers[0]
+        half = torch.ones(2, 2, 3, 16, dtype=torch.bfloat16)
+        with torch.no_grad():
+            layer.update(half, half)
+            keys, _ = layer.update(half.float() * 1.001, half)
+            self.assertEqual((keys.dtype, layer.values.dtype), (torch.float32, torch.bfloat16))
+            self.assert_close(keys[:, :, 3:], half.float() * 1.001)
+            for other in (half[:1], half[:, :1], half[..., :8]):
+                self.assertRaises(RuntimeError, layer.update, other, other)
+
+    def test_the_document(self):
+        """docs/python.md's example, over a model in a folder."""
+        example = re.search(r"## transformers\n.*?```py\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.DOTALL)[1]
+        with tempfile.TemporaryDirectory() as path:
+            model_of("Llama").save_pretrained(path)
+            exec(example, {"weft": weft, "torch": torch, "AutoModelForCausalLM": transformers.AutoModelForCausalLM,
+                           "path": path, "inputs": {"input_ids": TOKENS}, "prompts": TOKENS.tolist()})
 
     def test_refusals(self):
         model = model_of("Llama")
