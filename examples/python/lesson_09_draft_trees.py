@@ -5,6 +5,7 @@ The trees are real ones (EAGLE, Medusa and token recycling; tests/data/README.md
     lesson_09_draft_trees.py tests/data/draft_trees.txt
 Each node's output is compared with attention over its branch by hand.
 """
+import pathlib
 import sys
 
 import numpy as np
@@ -12,7 +13,8 @@ import weft
 
 HEADS, KV_HEADS, DIM, PAGE, PAGES, CONTEXT = 4, 2, 32, 16, 40, (37, 160, 15)
 
-with open(sys.argv[1] if len(sys.argv) > 1 else "tests/data/draft_trees.txt") as file:
+data = pathlib.Path(__file__).parents[2] / "tests/data/draft_trees.txt"
+with open(sys.argv[1] if len(sys.argv) > 1 else data) as file:
     trees = [[int(parent) for parent in line.split()[2:]] for line in file]  # -1: the last token of the text so far
 
 # Context and tree of each request in the cache, the tree's nodes as its last tokens.

@@ -255,7 +255,7 @@ class Names(FlashInferTestCase):
     def test_the_document(self):
         """Its examples run one after another, and every name in its tables is there."""
         text = (ROOT / "docs/flashinfer.md").read_text()
-        names = {"weft": weft}
+        names = {}
         for match in re.finditer(r"```py\n(.*?)```", text, re.DOTALL):
             exec(compile("\n" * text.count("\n", 0, match.start(1)) + match[1], "docs/flashinfer.md", "exec"), names)
         self.assertEqual(names["o"].shape, (8, 8, 64))
