@@ -206,8 +206,12 @@ def mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_o
     arrays: dict[str, Tensor] = {}
     padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None:
-        padding = padding[:, kv_offset:kv_offset + kv_length]
-        if not bool(padding[:, :first + q_length].all()):
+        if padding.dim() != 2 or padding.shape[0] != batch_size:
+            raise error(_weft.ErrorCode.invalid_shape,
+                        f"attention_mask: has the shape {tuple(padding.shape)}; required are {batch_size} rows of keys")
+        padding = padding[:, kv_offset:kv_offset + kv_length].bool()
+        seen = kv_length if function is bidirectional_mask_function else first + q_length
+        if not bool(padding[:, :seen].all()):
             arrays["padding"] = padding.contiguous()
     if function is bidirectional_mask_function and not arrays:
         return Mask.of(shape, _everything(), kv_length, {})
@@ -230,17 +234,19 @@ def _dense_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any, k
                      kv_offset=kv_offset, mask_function=function, attention_mask=attention_mask, device=device,
                      use_vmap=use_vmap, allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
     assert seen is not None  # it is not skipped
-    return Mask.of((batch_size, q_length, kv_length), *_of_tensor(seen, kv_length))
+    return Mask.of((batch_size, q_length, kv_length), *_of_tensor(seen, (batch_size, 1, q_length, kv_length)))
 
 
-def _of_tensor(dense: Tensor, kv_len: int) -> tuple[Pattern, int, dict[str, Tensor]]:
-    """Of a mask [batch, 1 or heads, queries, keys] that somebody has made."""
-    if dense.dim() != 4 or dense.shape[-1] < kv_len:
+def _of_tensor(dense: Tensor, scores: tuple[int, int, int, int]) -> tuple[Pattern, int, dict[str, Tensor]]:
+    """Of a mask that somebody has made, for scores [batch, heads, queries, keys]; it may be longer."""
+    batch, _, queries, kv_len = scores
+    if dense.dim() != 4 or any(n not in (1, all_of) for n, all_of in zip(dense.shape, scores[:3])) or \
+            dense.shape[-1] < kv_len:
         raise error(_weft.ErrorCode.invalid_shape,
-                    f"attention_mask: has the shape {tuple(dense.shape)}; required is [batch, 1 or heads, queries, "
-                    f"{kv_len} keys]")
+                    f"attention_mask: has the shape {tuple(dense.shape)}; required are [batch, heads, queries, keys] = "
+                    f"{scores}, each of the first three or 1, and as many keys or more")
     is_bool = dense.dtype == torch.bool
-    dense = dense if is_bool else dense.to(torch.float32)
+    dense = (dense if is_bool else dense.to(torch.float32)).expand(batch, -1, queries, -1)
     return _dense(is_bool, dense.shape[1] > 1), kv_len, {"dense": dense.contiguous()}
 
 
@@ -300,6 +306,10 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     _check(query, key, value, dropout if module.training else 0.0, position_bias, options)
     causal = is_causal if is_causal is not None else bool(getattr(module, "is_causal", True))
     sinks = {} if s_aux is None else {"sinks": s_aux.detach().float().contiguous()}
+    if s_aux is not None and s_aux.shape != query.shape[1:2]:
+        raise error(_weft.ErrorCode.invalid_shape,
+                    f"s_aux: has the shape {tuple(s_aux.shape)}; required is one of each query head, "
+                    f"({query.shape[1]},)")
     call = functools.partial(_run, softcap=softcap, scaling=scaling, sinks=sinks)
     if options.get("cu_seq_lens_q") is not None and attention_mask is None:
         pattern = _causal(sliding_window) if causal else _everything()
@@ -310,20 +320,24 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
             _unsupported("attention_mask: the model computes with the mask of attn_implementation weft, which has no "
                          "elements; use 'sdpa', or give a mask [batch, 1 or heads, queries, keys]")
         pattern, kv_len, arrays = attention_mask.pattern, attention_mask.kv_len, attention_mask.arrays
+        if arrays and (attention_mask.shape[0], attention_mask.shape[2]) != (batch, queries):
+            raise error(_weft.ErrorCode.invalid_shape,
+                        f"attention_mask: is of {attention_mask.shape[0]} requests with {attention_mask.shape[2]} "
+                        f"queries; query has {batch} with {queries}")
     elif attention_mask is not None:
-        pattern, kv_len, arrays = _of_tensor(attention_mask, key.shape[2])
+        pattern, kv_len, arrays = _of_tensor(attention_mask, (batch, heads, queries, key.shape[2]))
     else:
         pattern, kv_len, arrays = _causal(sliding_window) if causal else _everything(), key.shape[2], {}
 
     def lengths() -> _weft.PlanInput:
         return _weft.PlanInput(num_qo_heads=heads, num_kv_heads=key.shape[1],
-                               qo_indptr=list(range(0, batch * queries + 1, queries)), kv_len=[kv_len] * batch,
+                               qo_indptr=[i * queries for i in range(batch + 1)], kv_len=[kv_len] * batch,
                                max_kv_len=key.shape[2], num_workers=_num_workers(query))
 
-    rows = query.transpose(1, 2).reshape(-1, heads, query.shape[-1])
+    rows = query.transpose(1, 2).reshape(batch * queries, heads, query.shape[-1])
     o = call(pattern, rows, key, value, arrays, _weft.KvForm.padded, _weft.Layout.hnd,
              (batch, heads, queries, kv_len, *key.shape[1:3], _num_workers(query)), lengths)
-    return o.view(batch, queries, heads, -1), None
+    return o.view(batch, queries, heads, value.shape[-1]), None
 
 
 def _num_workers(query: Tensor) -> int:

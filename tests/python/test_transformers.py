@@ -101,6 +101,19 @@ class Models(TestCase):
                     made.append(bert(input_ids=TOKENS, attention_mask=mask).last_hidden_state)
             self.assert_close(*made, 2e-4)
 
+    def test_padding_of_what_a_decoder_looks_at(self):
+        """More keys than queries, of which only some are there."""
+        torch.manual_seed(3)
+        sizes = {f"{part}_{name}": x for part in ("encoder", "decoder")
+                 for name, x in (("layers", 1), ("attention_heads", 4), ("ffn_dim", 64))}
+        bart = transformers.BartForConditionalGeneration(transformers.BartConfig(
+            vocab_size=96, d_model=64, max_position_embeddings=64, **sizes)).eval()
+        inputs = {"input_ids": TOKENS, "attention_mask": (torch.arange(21) < torch.tensor([[12], [21]])).long()}
+        for queries in (7, 1):
+            made, want = (self.logits(bart, implementation, **inputs, decoder_input_ids=TOKENS[:, :queries])
+                          for implementation in ("weft", "eager"))
+            self.assert_close(made, want, 1e-5)
+
     def test_intervals_where_masks_are(self):
         seen = weft.transformers.mask(2, 5, 40, 35, 0)
         self.assertTrue(seen.pattern.is_causal)
@@ -254,6 +267,27 @@ class Models(TestCase):
         self.assert_refused("invalid_shape", "attention_mask: has the shape (3, 3, 3)", weft.transformers.attention,
                             module, q, q, q, q[0, :3, :, :3])
         self.assert_refused("invalid_argument", "name = 'sdpa'", weft.transformers.register, "sdpa")
+        sdpa, mask = torch.nn.functional.scaled_dot_product_attention, weft.transformers.mask
+        k = torch.randn(2, 2, 9, 16)
+        q = torch.randn(2, 4, 3, 16)
+        for shape in ((2, 4, 3, 9), (1, 1, 3, 9), (1, 4, 3, 9), (2, 1, 1, 9), (1, 1, 1, 9)):  # those that torch takes
+            dense = torch.randn(shape)
+            made, _ = weft.transformers.attention(module, q, k, k, dense)
+            self.assert_close(made.transpose(1, 2), sdpa(q, k, k, dense, enable_gqa=True))
+        for shape in ((3, 1, 3, 9), (2, 2, 3, 9), (2, 1, 2, 9), (2, 1, 3, 8), (1, 3, 9)):
+            self.assert_refused("invalid_shape", "attention_mask: has the shape", weft.transformers.attention, module, q,
+                                k, k, torch.zeros(shape))
+        padding = torch.ones(2, 9).int()
+        padding[1, :4] = 0
+        self.assert_refused("invalid_shape", "(1, 9); required are 2 rows", mask, 2, 3, 9, 6, attention_mask=padding[:1])
+        for of in ((4, 3), (2, 2)):
+            made = mask(of[0], of[1], 9, 9 - of[1], attention_mask=padding.repeat(of[0] // 2, 1))
+            self.assert_refused("invalid_shape", "query has 2 with 3", weft.transformers.attention, module, q, k, k, made)
+        self.assert_refused("invalid_shape", "s_aux: has the shape (3,)", weft.transformers.attention, module, q, k, k,
+                            None, s_aux=torch.zeros(3))
+        for batch, queries in ((0, 3), (2, 0)):
+            made, _ = weft.transformers.attention(module, q[:batch, :, :queries], k[:batch], k[:batch, ..., :8], None)
+            self.assertEqual(made.shape, (batch, queries, 4, 8))
 
 
 class Batches(TestCase):
