@@ -7,9 +7,9 @@
 
 namespace weft::attention::cuda {
 
-// A tile of a producer: warpgroups that multiply 64 rows each, keys, and tiles of queries that there is room for.
+// Keys of a tile of a producer, and tiles of queries that there is room for.
 struct ProducerTile {
-  int groups, keys, query_stages;
+  int keys, query_stages;
 };
 // Of a spec that the family computes.
 ProducerTile producer_tile(const AttentionSpec& spec, const Architecture& architecture);

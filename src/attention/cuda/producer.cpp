@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "attention/cuda/kernels/args.h"
 #include "attention/cuda/kernels/shared.h"
@@ -17,7 +16,7 @@
 namespace weft::attention::cuda {
 namespace {
 
-constexpr int kLoaders = 128, kStages = 2;
+constexpr int kLoaders = 128, kMultipliers = 128 * kProducerGroups, kRows = 64 * kProducerGroups, kStages = 2;
 
 bool has_few_bits(const AttentionSpec& spec) { return bits_of(spec.kv_dtype) < 16; }
 
@@ -32,8 +31,8 @@ int registers(const AttentionSpec& spec, int keys) {
 int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathers) {
   return producer_shared_bytes({.dim_qk = spec.head_dim_qk,
                                 .dim_vo = spec.head_dim_vo,
-                                .threads = 128 * tile.groups,
-                                .rows = 64 * tile.groups,
+                                .threads = kMultipliers,
+                                .rows = kRows,
                                 .keys = tile.keys,
                                 .stages = kStages,
                                 .kv_bits = 16,
@@ -43,19 +42,14 @@ int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathe
                                tile.query_stages, gathers);
 }
 
-// Three warpgroups that multiply hide each other's softmax better than two, where registers have room for a tile of
-// keys that is worth its barriers.
 std::optional<ProducerTile> find_tile(const AttentionSpec& spec, const Architecture& architecture) {
-  for (const auto& [groups, least_keys] : {std::pair{3, 96}, std::pair{2, 64}})
-    // Of lists of blocks, and to convert, the producer itself takes more than three leave it.
-    for (int keys = groups == 3 && (spec.kv_form == KvForm::block_sparse || has_few_bits(spec)) ? 0 : 128;
-         keys >= least_keys; keys -= 16)
-      for (const int query_stages : {2, 1}) {
-        const ProducerTile tile{groups, keys, query_stages};
-        if (registers(spec, keys) <= producer_registers(groups, has_few_bits(spec)).of_multipliers &&
-            shared_bytes(spec, tile, true) <= architecture.most_shared_of_cta)  // the same keys by both loaders
-          return tile;
-      }
+  for (int keys = 128; keys >= 64; keys -= 16)
+    for (const int query_stages : {2, 1}) {
+      const ProducerTile tile{keys, query_stages};
+      if (registers(spec, keys) <= producer_registers(has_few_bits(spec)).of_multipliers &&
+          shared_bytes(spec, tile, true) <= architecture.most_shared_of_cta)  // the same keys by both loaders
+        return tile;
+    }
   return {};
 }
 
@@ -70,15 +64,14 @@ Form form_of(const AttentionSpec& spec, const Architecture& architecture) {
   return {.name = takes_boxes ? "producer_boxes" : "producer_rows",
           .tile_kinds = kAllTileKinds,
           .loader = takes_boxes ? Loader::tma : Loader::cp_async,
-          .threads = 128 * tile.groups + kLoaders,
+          .threads = kMultipliers + kLoaders,
           .shared_bytes = shared_bytes(spec, tile, !takes_boxes),
           .resident_ctas = 1,
           .loaders = kLoaders,
           .best_for = takes_boxes ? kAllTileKinds : bit_of(largest_kind(spec, architecture)),
           .is_alike = takes_boxes,
           .constants = fmt::format("  using Multiplied = Query;\n  static constexpr int kStages = {};\n", kStages),
-          .type = fmt::format("Producer<Spec, Variant, {}, {}, {}, {}>", tile.groups, tile.keys, tile.query_stages,
-                              !takes_boxes)};
+          .type = fmt::format("Producer<Spec, Variant, {}, {}, {}>", tile.keys, tile.query_stages, !takes_boxes)};
 }
 
 // Whose kernels run other plans.
@@ -140,16 +133,16 @@ class ProducerFamily : public Family {
     family_beside(spec).describe(spec, architecture, traits);
     traits.granule = kProducerGranule;
     traits.thresholds.alternates = true;
-    const int dims = spec.head_dim_qk + spec.head_dim_vo, groups = producer_tile(spec, architecture).groups;
+    const int dims = spec.head_dim_qk + spec.head_dim_vo;
     for (TileClass& tile_class : traits.classes) {
       const bool is_largest = tile_class.kind == largest_kind(spec, architecture);
       if (is_largest) {
-        tile_class.rows = 64 * groups;
-        // From times of 1,024 to 16,384 causal tokens on an H200, by 128 rows: a tile of 128 keys takes 1.44 us with 64
+        tile_class.rows = kRows;
+        // From times of 1,024 to 16,384 causal tokens on an H200: a tile of 128 keys takes 1.44 us with 64
         // dims, 2.09 with 128, 3.6 with 192 and 4.1 with 256, and a tile of rows 3.5 to 4.5 us besides. Twice that, as
         // costs are those of half a multiprocessor. Numbers of 8 bits are estimated: what conversions take of shared
         // memory.
-        tile_class.token = (4.5 + dims * 0.0535) * groups * (has_few_bits(spec) ? 1.15 : 1);
+        tile_class.token = (9 + dims * 0.107) * (has_few_bits(spec) ? 1.15 : 1);
         tile_class.item = 8000;
       }
       const bool is_named = spec.loader == Loader::tma;

@@ -1,5 +1,5 @@
-// Attention by a producer (sm_90a): one warpgroup of the CTA loads, ahead over all its items, and two or three others
-// multiply by wgmma, 64 rows each. Walk, logits, softmax, states, output and merging are those of mma.h.
+// Attention by a producer (sm_90a): one warpgroup of the CTA loads, ahead over all its items, and two others multiply
+// by wgmma, 64 rows each. Walk, logits, softmax, states, output and merging are those of mma.h.
 //
 //   producer      rows | K0 | Q | V0 | K1 | V1 | ...             two stages of keys and of values
 //   warpgroup 0   S1 | O0 . softmax 1 . . | S2 | O1 . softmax 2
@@ -17,9 +17,9 @@ namespace weft::attention::cuda {
 
 #if WEFT_SM >= 90
 // The template's arguments: as of producer::Shape.
-template <class S, class F, int kGroups, int kKeys, int kQueryStages, bool kGathers>
+template <class S, class F, int kKeys, int kQueryStages, bool kGathers>
 struct Producer {
-  using Shape = producer::Shape<S, F, kGroups, kKeys, kQueryStages, kGathers>;
+  using Shape = producer::Shape<S, F, kKeys, kQueryStages, kGathers>;
   static constexpr int kSharedBytes = sizeof(typename Shape::Shared);
 
   // The whole kernel.
@@ -54,8 +54,8 @@ struct Producer {
     if (ptx::thread_index() == 0) {
       s.of_jobs.init(1, S::kThreads);
       s.of_queries.init(kLoaders, S::kThreads);
-      s.of_keys.init(kFillers, kGroups);
-      s.of_values.init(kFillers, kGroups);
+      s.of_keys.init(kFillers, kProducerGroups);
+      s.of_values.init(kFillers, kProducerGroups);
       ptx::mbarrier_init(&s.landed, 1);
       ptx::fence_mbarrier_init();
     }

@@ -209,13 +209,14 @@ inline constexpr int kSourcesOfProducer = 3;
 // Tiles whose positions, of lists of blocks, and tokens' scales are known: one more, whose logits are made meanwhile.
 inline constexpr int kTilesOfLogits = 4;
 
-// Registers of a producer's threads where so many warpgroups multiply: those of all of them are what a CTA's threads
-// begin with. Loaders that convert keys and values have more.
+// Warpgroups of a producer that multiply 64 rows each.
+inline constexpr int kProducerGroups = 2;
+// Registers of a producer's threads: those of all of them are what a CTA's threads begin with. Loaders that convert keys
+// and values have more.
 struct ProducerRegisters {
   int of_loaders, of_multipliers;
 };
-constexpr ProducerRegisters producer_registers(int groups, bool converts) {
-  if (groups > 2) return ProducerRegisters{80, 144};
+constexpr ProducerRegisters producer_registers(bool converts) {
   return converts ? ProducerRegisters{88, 208} : ProducerRegisters{72, 216};
 }
 

@@ -10,11 +10,11 @@ namespace weft::attention::cuda::producer {
 #if WEFT_SM >= 90
 // kQueryStages: tiles of queries that there is room for. kGathers: rows of keys and values come one by one, and not in
 // boxes.
-template <class S, class F, int kGroups_, int kKeys_, int kQueryStages_, bool kGathers_>
-struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
-  using Base = mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true>;
+template <class S, class F, int kKeys_, int kQueryStages_, bool kGathers_>
+struct Shape : mma::Shape<S, F, 1, 4 * kProducerGroups, 1, kKeys_, false, true> {
+  using Base = mma::Shape<S, F, 1, 4 * kProducerGroups, 1, kKeys_, false, true>;
   using Base::kRows, Base::kKeys, Base::kPadQk;
-  static constexpr int kGroups = kGroups_, kQueryStages = kQueryStages_, kStages = S::kStages;
+  static constexpr int kGroups = kProducerGroups, kQueryStages = kQueryStages_, kStages = S::kStages;
   static constexpr bool kGathers = kGathers_;
   static constexpr int kLoaders = S::kLoaders, kLoadersBarrier = kMultipliersBarrier - 1;
   static_assert(Base::kStoresOwn && kLoaders == 128 && kKeys <= kLoaders);
@@ -22,7 +22,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kGroups_, 1, kKeys_, false, true> {
   // Keys and values of 8 bits become what is multiplied in their stages.
   static constexpr bool kConverts = sizeof(typename S::Cache) == 1;
   static_assert(!kConverts || kGathers);
-  static constexpr ProducerRegisters kRegisters = producer_registers(kGroups, kConverts);
+  static constexpr ProducerRegisters kRegisters = producer_registers(kConverts);
   static constexpr int kScales = Base::kTokenScales ? kTilesOfLogits * kKeys : 1;
 
   using QueryTile = mma::TileOf<true, 64, kPadQk>;
