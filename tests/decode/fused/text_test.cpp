@@ -154,12 +154,52 @@ TEST(FusedText, IsThereForAsManyRowsAsFit) {
   EXPECT_TRUE(has(refusal, "unsupported: the fused step of 1 row: required ")) << refusal;
 }
 
+// Partial sums of a worker's round lie in halves that take turns: too small ones lie on each other.
+TEST(FusedText, HasRoomForTheSumsOfEveryWorker) {
+  for (const auto& [config, workers] : {std::pair(llama_8b(), 132), std::pair(llama_8b(), 97),
+                                        std::pair(gemma_small(), 7), std::pair(qwen3_8b(), 131)}) {
+    const Partition partition = card_partition(config, WeightType::bf16, workers);
+    for (const int rows : {1, 8}) {
+      const ModelSizes sizes = shape_of(partition, rows, DType::bf16).sizes;
+      int most = 0;
+      for (const MatrixPartition& matrix : partition.matrices)
+        for (int w = 0; w < workers; ++w) {
+          const auto [begin, end] = matrix.tiles_of(w);
+          const int64_t panel = begin / matrix.tiles.panel_tiles() * matrix.tiles.panel_tiles();
+          const MatrixTiles tiles{
+              .band_tiles = static_cast<int>(matrix.tiles.strip_tiles()),
+              .entry_tiles = static_cast<int>(matrix.entry_bytes / matrix.tiles.parts[0].tile_bytes),
+              .tile_cols = static_cast<int>(matrix.tiles.tile_cols)};
+          const tile::MatvecShare share =
+              share_of(sizes, tiles, static_cast<int>(begin - panel), static_cast<int>(end - panel));
+          most = std::max(most, share.round_parts());
+        }
+      EXPECT_EQ(sizes.half_parts, most) << config.architecture << ", " << workers << " workers, " << rows << " rows";
+    }
+  }
+}
+
 std::string table() {
   std::string lines;
   std::ifstream table(WEFT_KERNEL_RESOURCES);
   for (std::string line; std::getline(table, line);)
     if (line.starts_with("sm_90a")) lines += line + "\n";
   return lines;
+}
+
+TEST(FusedText, IsRefusedForOddColumnsAndPairsInTwoOrders) {
+  const auto refusal = [](const auto& change) {
+    ModelConfig config = gemma_small();
+    change(config);
+    return error_of([&] { check_shape(config, make_program(config)); });
+  };
+  EXPECT_EQ(refusal([](ModelConfig&) {}), "nothing was thrown");
+  const std::string odd = refusal([](ModelConfig& config) { config.hidden_size = 97; });
+  EXPECT_TRUE(has(odd, "required hidden_size 97; supported are even numbers")) << odd;
+  const std::string orders = refusal([](ModelConfig& config) {
+    config.sliding_rope.pairs = config.rope.pairs == RopePairs::halves ? RopePairs::adjacent : RopePairs::halves;
+  });
+  EXPECT_TRUE(has(orders, "required pairs of layers in two orders; supported is one order for all layers")) << orders;
 }
 
 TEST(FusedText, IsRefusedWhereTablesAreTooNarrow) {
