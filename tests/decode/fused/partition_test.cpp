@@ -133,10 +133,13 @@ TEST(Partitions, PlaceTheTilesOfPanelsInOneLine) {
 
 TEST(Partitions, RepeatWithTheTypesOfWeights) {
   const Program program = make_program(llama_8b());
-  ModelForm form = form_of(program, WeightType::q4_0);
-  for (MatrixForm& matrix : form)
-    if (matrix.role == WeightRole::down && matrix.layer % 4 == 1) matrix.parts[0].type = WeightType::q8_0;
-  EXPECT_EQ(make_partition(program, form, {.workers = 132}).period, 4);
+  ModelForm form;
+  for (const WeightRole role : {WeightRole::qkv, WeightRole::output, WeightRole::gate_up, WeightRole::down}) {
+    form = form_of(program, WeightType::q4_0);
+    for (MatrixForm& matrix : form)
+      if (matrix.role == role && matrix.layer % 4 == 1) matrix.parts[0].type = WeightType::q8_0;
+    EXPECT_EQ(make_partition(program, form, {.workers = 132}).period, 4) << to_string(role);
+  }
   // Rows of several types of one matrix are cut by their bytes.
   for (MatrixForm& matrix : form)
     if (matrix.role == WeightRole::qkv) matrix.parts = {{WeightType::q4_0, 4096 + 1024}, {WeightType::q8_0, 1024}};
