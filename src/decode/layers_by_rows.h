@@ -7,11 +7,13 @@
 #include <memory>
 
 #include "decode/layers.h"
+#include "weft/error.h"
 
 namespace weft::decode {
 
 // The form decides. `automatic`: steps of few rows are fused, but for rows that share pages or want the same bits
-// beside any others, which are better layered, where sharing saves bytes and every number of rows is cut alike.
+// beside any others, which are better layered, where sharing saves bytes and every number of rows is cut alike; and for
+// steps for which the fused form finds no memory, which grows with contexts.
 // `fused`: only the number of rows counts, and what wants the same bits goes to those of few rows whatever it is, who
 // may refuse it. `layered`: none is fused.
 class LayersByRows : public Layers {
@@ -19,7 +21,15 @@ class LayersByRows : public Layers {
   LayersByRows(std::unique_ptr<Layers> few, std::unique_ptr<Layers> many, StepForm form)
       : few_(std::move(few)), many_(std::move(many)), form_(form) {}
 
-  void run(const Step& step, const StepOutput& output) override { of(step).run(step, output); }
+  void run(const Step& step, const StepOutput& output) override {
+    try {
+      return of(step).run(step, output);
+    } catch (const Error& error) {
+      if (form_ != StepForm::automatic || last_ != few_.get() || error.code() != ErrorCode::out_of_memory) throw;
+    }
+    last_ = many_.get();
+    last_->run(step, output);
+  }
   int64_t most_rows(StepForm form) const override {
     return form == StepForm::fused ? most_few_ : many_->most_rows(form);
   }

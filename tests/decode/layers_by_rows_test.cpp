@@ -3,15 +3,22 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <tuple>
+
 namespace weft::decode {
 namespace {
 
 struct Counted : Layers {
   int runs = 0, replays = 0;
+  std::optional<ErrorCode> lacks = {};
   StepSeconds of;
   bool finds_ids = true;
   int64_t most = 8;  // rows, fused
-  void run(const Step&, const StepOutput&) override { ++runs; }
+  void run(const Step&, const StepOutput&) override {
+    ++runs;
+    if (lacks) throw Error(*lacks, "nothing is left");
+  }
   int64_t most_rows(StepForm form) const override { return form == StepForm::fused ? most : Layers::most_rows(form); }
   bool has_greedy() const override { return finds_ids; }
   double replay(const Step&, const StepOutput&, int) override { return ++replays; }
@@ -72,6 +79,31 @@ TEST(LayersByRows, GivesStepsOfFewRowsToTheOnesAndOthersToTheOthers) {
   EXPECT_TRUE(goes_to_few(step_of(1)));
   EXPECT_FALSE(goes_to_few(step_of(9)));
   EXPECT_FALSE(of_few.choose(StepForm::layered));
+}
+
+TEST(LayersByRows, GivesStepsWithoutMemoryToTheOthersWhereItMay) {
+  for (const auto& [form, lacks, falls_back] : {std::tuple(StepForm::automatic, ErrorCode::out_of_memory, true),
+                                                std::tuple(StepForm::automatic, ErrorCode::device_failed, false),
+                                                std::tuple(StepForm::fused, ErrorCode::out_of_memory, false)}) {
+    auto few = std::make_unique<Counted>(), many = std::make_unique<Counted>();
+    Counted &of_few = *few, &of_many = *many;
+    LayersByRows layers(std::move(few), std::move(many), form);
+    of_few.lacks = lacks;
+    const auto run = [&] { layers.run(step_of(1), {}); };
+    if (falls_back) {
+      run();
+      EXPECT_EQ(&layers.seconds(), &of_many.of);
+    } else {
+      EXPECT_THROW(run(), Error);
+    }
+    EXPECT_EQ(of_few.runs, 1);
+    EXPECT_EQ(of_many.runs, falls_back ? 1 : 0);
+    of_many.lacks = ErrorCode::out_of_memory;
+    EXPECT_THROW(layers.run(step_of(9), {}), Error);
+    of_few.lacks.reset();
+    run();
+    EXPECT_EQ(of_few.runs, 2);
+  }
 }
 
 // As many as the fused form's kernels have room for.

@@ -484,6 +484,33 @@ TEST_F(FusedRefusals, NameWhatTheCardLacks) {
   testing::host_most_bytes = std::numeric_limits<size_t>::max();
 }
 
+// Found with the step that needs it: layers have theirs from the step before.
+TEST_F(FusedRefusals, LeaveStepsWithoutMemoryToLayersWithAutomaticForms) {
+  const ModelFile file(path_);
+  const Ids ids = random_ids(9, 1);
+  for (const StepForm step : {StepForm::automatic, StepForm::fused}) {
+    ForwardOptions of = options();
+    of.step = step;
+    ForwardPass forward(file, of);
+    const auto sequence = forward.add_sequence();
+    forward.run({{.sequence = sequence, .tokens = ids}});
+    int fused = 0;
+    testing::watch_launch = [&](const std::string& symbol, const cuda::Grid&, const void*) {
+      fused += symbol.starts_with("weft_step_of");
+    };
+    const auto run = [&] { forward.run({{.sequence = sequence, .tokens = std::span(ids).first(1)}}); };
+    testing::host_most_bytes = 1;
+    const std::string error = error_of(run);
+    expect_says(error, step == StepForm::automatic ? "nothing was thrown" : "out_of_memory: a workspace of ");
+    EXPECT_EQ(fused, 0);
+    testing::host_most_bytes = std::numeric_limits<size_t>::max();
+    run();
+    EXPECT_EQ(fused, 1);
+    EXPECT_EQ(forward.length(sequence), step == StepForm::automatic ? 11 : 10);
+    testing::watch_launch = nullptr;
+  }
+}
+
 TEST_F(FusedRefusals, NamePagesThatCannotBeCopied) {
   const auto refused = [](int64_t head_stride, int64_t first) {
     std::vector<uint16_t> bytes(4096);

@@ -42,7 +42,7 @@ class FusedLayers : public Layers {
     seconds_.plan = seconds_of([&] { model_.plan(step); });
     seconds_.upload = seconds_of([&] { model_.upload(step); });
     if (trace != nullptr) model_.start_trace();
-    seconds_.enqueue = seconds_of([&] { enqueue(step, output); });
+    seconds_.enqueue = seconds_of([&] { enqueue_all(step, output); });
     seconds_.wait = seconds_of([&] { wait(); });
     if (trace == nullptr) return;
     const double end_us = trace->now_us();
@@ -74,6 +74,15 @@ class FusedLayers : public Layers {
   const StepSeconds& seconds() const override { return seconds_; }
 
  private:
+  // Whole, or nothing of it runs any more: whoever catches may run the step by layers, in a stream of theirs.
+  void enqueue_all(const Step& step, const StepOutput& output) {
+    try {
+      enqueue(step, output);
+    } catch (const Error&) {
+      cuda::synchronize(card_, own_stream_.get());
+      throw;
+    }
+  }
   void enqueue(const Step& step, const StepOutput& output) {
     const bool is_greedy = output.greedy != nullptr;
     model_.launch(step, is_greedy);
