@@ -94,6 +94,40 @@ TEST_F(FusedCheck, NamesEntriesThatAreInUse) {
                   "waits for ever: load 3 is issued behind something that comes after this step"));
 }
 
+// There would be room for its bytes.
+TEST_F(FusedCheck, NamesEntriesThatAreMoreThanTheRingHas) {
+  Partition two = partition_;
+  two.machine.max_entries = 2, two.machine.ring_bytes = 1 << 20;
+  const auto issued_behind = [&](int fewer) {
+    return problem_in(two, [&](Schedule& s) { s.workers[1].loads[4].after -= fewer; });
+  };
+  EXPECT_EQ(issued_behind(0), "none");
+  EXPECT_TRUE(has(issued_behind(1), "is issued behind 2 releases; with 2 entries in use at most it is behind 3 to 4"))
+      << issued_behind(1);
+}
+
+// Slots then say that each band has all its tiles, once.
+TEST_F(FusedCheck, NamesSumsThatGoOnInAnotherBand) {
+  const Partition one = partition_of(gemma_small(), WeightType::f32,
+                                     {.workers = 1, .ring_bytes = 64 << 10, .entry_bytes = 32 << 10, .kv_chunk = 32});
+  const std::string text = problem_in(one, [](Schedule& s) {
+    std::vector<WorkerStep>& steps = s.workers[0].steps;
+    const auto first = std::ranges::find(steps, StepKind::multiply, &WorkerStep::kind);
+    const std::vector<WorkerStep> of(first, first + 4);
+    ASSERT_TRUE(of[0].end - of[0].begin == 2 && of[2].begin == of[0].end && of[2].end == of[2].begin + 2 &&
+                of[2].id == of[0].id && of[1].kind == StepKind::write_sums && of[3].kind == StepKind::write_sums);
+    const auto tile = [&](int64_t at) {
+      WorkerStep step = of[0];
+      step.begin = at, step.end = at + 1;
+      return step;
+    };
+    const int64_t a = of[0].begin, b = of[2].begin;
+    const WorkerStep crossed[] = {tile(a), tile(b + 1), of[3], tile(b), tile(a + 1), of[1]};
+    steps.insert(steps.erase(first, first + 4), std::begin(crossed), std::end(crossed));
+  });
+  EXPECT_TRUE(has(text, "do not follow what is in the sums: tiles 0..1 of band 0")) << text;
+}
+
 TEST_F(FusedCheck, NamesTilesThatAreReadTwiceOrNever) {
   EXPECT_TRUE(has(problem_of([](Schedule& s) { s.workers[2].loads.push_back(s.workers[1].loads[0]); }), "load"));
   EXPECT_TRUE(has(problem_of([](Schedule& s) {
@@ -217,6 +251,23 @@ TEST_F(FusedCheck, NamesWhatAWorkerHasNotKept) {
   };
   const std::string text = problem_in(partition_, drop_all(StepKind::keep));
   EXPECT_TRUE(has(text, "of the residual of phase -1; needed is that of phase 0")) << text;
+
+  // Another worker makes the squares, and this one has the sums of the layer before.
+  constexpr int kSquares = 4 + 11;  // of the second layer
+  ASSERT_EQ(partition_.phases.all[kSquares].writes, Shared::squares);
+  const std::string kept = problem_of([](Schedule& s) {
+    const auto of_phase = [&](size_t worker) {
+      std::vector<WorkerStep>& steps = s.workers[worker].steps;
+      return std::ranges::find_if(
+          steps, [](const WorkerStep& step) { return step.phase == kSquares && step.kind != StepKind::wait; });
+    };
+    const auto read = of_phase(0), to = of_phase(1);
+    ASSERT_TRUE(read->kind == StepKind::read && read[1].kind == StepKind::reduce);
+    s.workers[1].steps.insert(to, read, read + 2);
+    s.workers[0].steps.erase(read, read + 2);
+  });
+  EXPECT_TRUE(has(kept, "layer 1: normed of output, step ") && has(kept, "the worker has not kept the sums of cell 0"))
+      << kept;
 }
 
 // What a phase reads follows from its flags, so a schedule that is made with them is no proof of them.
@@ -247,6 +298,9 @@ TEST_F(FusedCheck, NamesMatricesThatAreNotThePrograms) {
   down->tiles.rows -= 1;  // the last band's padding
   EXPECT_EQ(problem_in(fewer, [](Schedule&) {}),
             "layer 0: down: the partition has a matrix of 95 x 160; the program's is 96 x 160");
+  down->tiles.rows += 1, down->tiles.cols -= 1;  // the last tile's
+  EXPECT_EQ(problem_in(fewer, [](Schedule&) {}),
+            "layer 0: down: the partition has a matrix of 96 x 159; the program's is 96 x 160");
 }
 
 // A worker that reads what nobody asks of it may come too late: what it waits for is overwritten.
