@@ -11,18 +11,15 @@ into all of Weft's calls as any array does.
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import os
 import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
 from . import _weft
+from ._streams import stream_of as _stream
 
 _handles: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _next = 0
@@ -41,35 +38,6 @@ def _held(handle: int, kind: type) -> Any:
     if not isinstance(found, kind):
         raise RuntimeError(f"handle {handle} names no {kind.__name__} that is still there: keep the object that had it")
     return found
-
-
-def _stream(x: Tensor) -> Any:
-    if x.device.type != "cuda":
-        return _cpu_stream(torch.get_num_threads()) if _lends_threads else None
-    return _weft.Stream.cuda(torch.cuda.current_stream(x.device).cuda_stream, x.device.index)
-
-
-@functools.lru_cache(maxsize=None)
-def _cpu_stream(num_threads: int) -> Any:
-    """On the threads of torch's own OpenMP, which spin for a while after each operator; None: on the shared team."""
-    try:
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        fork = ctypes.cast(library.GOMP_parallel, ctypes.c_void_p).value or 0
-    except (OSError, AttributeError):  # another threading library, or another system
-        return None
-    return _weft.Stream.cpu(_weft.WorkerTeam.on(num_threads, fork))
-
-
-_lends_threads = True
-
-
-def _leave_threads() -> None:
-    """In a forked child, which has none of the threads."""
-    global _lends_threads
-    _lends_threads = False
-
-
-os.register_at_fork(after_in_child=_leave_threads)
 
 
 # ---------------------------------------------------------------- attention

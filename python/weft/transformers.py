@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from . import _weft
+from ._streams import num_workers_on, stream_on
 from ._tracing.trace import QueryIndex, trace
 from ._tracing.values import error
-from .torch import _stream
 
 _DTYPES = {torch.float32: _weft.DType.fp32, torch.float16: _weft.DType.fp16, torch.bfloat16: _weft.DType.bf16}
 _names: set[str] = set()
@@ -69,11 +69,12 @@ class _Kernel:
         self._lengths: Any = None
         self._plan: Optional[_weft.Plan] = None
 
-    def plan(self, lengths: tuple[Any, ...], make: Callable[[], _weft.PlanInput]) -> _weft.Plan:
+    def plan(self, lengths: tuple[Any, ...], make: Callable[[], _weft.PlanInput], num_workers: int) -> _weft.Plan:
         """That of a step: brought up to date where the one before covers it. `lengths` says what `make` makes it of."""
+        lengths = num_workers, *lengths
         if self._plan is not None and lengths == self._lengths:
             return self._plan
-        given = make()
+        given = make().replace(num_workers=num_workers)
         if self._plan is not None and self._plan.covers(given):
             self._plan.update(given)
         else:
@@ -332,17 +333,12 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     def lengths() -> _weft.PlanInput:
         return _weft.PlanInput(num_qo_heads=heads, num_kv_heads=key.shape[1],
                                qo_indptr=[i * queries for i in range(batch + 1)], kv_len=[kv_len] * batch,
-                               max_kv_len=key.shape[2], num_workers=_num_workers(query))
+                               max_kv_len=key.shape[2])
 
     rows = query.transpose(1, 2).reshape(batch * queries, heads, query.shape[-1])
     o = call(pattern, rows, key, value, arrays, _weft.KvForm.padded, _weft.Layout.hnd,
-             (batch, heads, queries, kv_len, *key.shape[1:3], _num_workers(query)), lengths)
+             (batch, heads, queries, kv_len, *key.shape[1:3]), lengths)
     return o.view(batch, queries, heads, value.shape[-1]), None
-
-
-def _num_workers(query: Tensor) -> int:
-    """As many as torch has threads, which run the work; 0 on a card, which has its own."""
-    return torch.get_num_threads() if query.device.type == "cpu" else 0
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, dropout: float, position_bias: Any,
@@ -361,8 +357,9 @@ def _run(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, arrays: Mapping[str,
          softcap: Optional[float], scaling: Optional[float], sinks: Mapping[str, Tensor]) -> Tensor:
     """q [rows, heads, dim] -> [rows, heads, dim of values]."""
     kernel = pattern.kernel(q, k, v, softcap, bool(sinks), form, layout)
-    o: Tensor = kernel.kernel.run(kernel.plan(lengths, make), q.detach(), (k.detach(), v.detach()), sm_scale=scaling,
-                                  tensors={**arrays, **sinks}, stream=_stream(q))
+    plan = kernel.plan(lengths, make, num_workers_on(q.device))
+    o: Tensor = kernel.kernel.run(plan, q.detach(), (k.detach(), v.detach()), sm_scale=scaling,
+                                  tensors={**arrays, **sinks}, stream=stream_on(q.device))
     return o
 
 
@@ -489,17 +486,16 @@ def _ragged(call: Callable[..., Tensor], pattern: Pattern, query: Tensor, key: T
     qo_indptr, kv_indptr = options["cu_seq_lens_q"].tolist(), options["cu_seq_lens_k"].tolist()
     _, heads, tokens, _ = query.shape
     q, pages = query[0].transpose(0, 1)[:qo_indptr[-1]], options.get("weft_pages")
-    lengths = {"num_qo_heads": heads, "num_kv_heads": key.shape[1], "qo_indptr": qo_indptr,
-               "num_workers": _num_workers(query)}
+    lengths = {"num_qo_heads": heads, "num_kv_heads": key.shape[1], "qo_indptr": qo_indptr}
     if pages is None:
         o = call(pattern, q, key[0], value[0], {}, _weft.KvForm.ragged, _weft.Layout.hnd,
-                 (tuple(qo_indptr), tuple(kv_indptr), heads, key.shape[1], lengths["num_workers"]),
+                 (tuple(qo_indptr), tuple(kv_indptr), heads, key.shape[1]),
                  lambda: _weft.PlanInput(**lengths, kv_indptr=kv_indptr))
     else:
         indptr, ids, last = pages.table(kv_indptr)
         size, count = pages.k.shape[1], pages.k.shape[0]
         o = call(pattern, q, pages.k, pages.v, {}, _weft.KvForm.paged, _weft.Layout.nhd,
-                 (tuple(qo_indptr), tuple(kv_indptr), tuple(ids), heads, lengths["num_workers"]),
+                 (tuple(qo_indptr), tuple(kv_indptr), tuple(ids), heads),
                  lambda: _weft.PlanInput(**lengths, pages=_weft.PageTableView(size, count, indptr, ids, last)))
     if len(q) < tokens:  # what only fills a step up to a fixed size
         o = torch.cat([o, o.new_zeros((tokens - len(q), *o.shape[1:]))])

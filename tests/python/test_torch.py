@@ -210,7 +210,7 @@ class Loader(torch.utils.data.Dataset):
 # Whether weft.torch's attention is that of a plain call, and which threads Weft has started after either.
 THREADS = """
 import pathlib
-import torch, weft, weft.torch
+import torch, weft, weft.flashinfer, weft.torch, weft.transformers
 
 def started():
     names = [path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
@@ -221,6 +221,9 @@ kernel = weft.build(weft.AttentionSpec(head_dim_qk=32, head_dim_vo=32, kv_form=w
 plan = kernel.plan(num_qo_heads=1, num_kv_heads=1, qo_indptr=[0, 400], kv_indptr=[0, 400], num_workers=2)
 q, k, v = torch.randn(3, 400, 1, 32)
 made = weft.torch.Attention(kernel, plan)(q, (k, v))[0]
+weft.flashinfer.single_prefill_with_kv_cache(q, k, v, causal=True)
+weft.flashinfer.sampling_from_probs(torch.rand(64, 4096))
+weft.transformers.attention(torch.nn.Module(), *torch.randn(3, 1, 2, 400, 32), None)
 after = started()
 print(torch.equal(made, kernel.run(plan, q, (k, v))), after, started())
 """

@@ -268,25 +268,27 @@ class Models(TestCase):
                             module, q, q, q, q[0, :3, :, :3])
         self.assert_refused("invalid_argument", "name = 'sdpa'", weft.transformers.register, "sdpa")
         sdpa, mask = torch.nn.functional.scaled_dot_product_attention, weft.transformers.mask
+        attention = weft.transformers.attention
         k = torch.randn(2, 2, 9, 16)
         q = torch.randn(2, 4, 3, 16)
         for shape in ((2, 4, 3, 9), (1, 1, 3, 9), (1, 4, 3, 9), (2, 1, 1, 9), (1, 1, 1, 9)):  # those that torch takes
             dense = torch.randn(shape)
-            made, _ = weft.transformers.attention(module, q, k, k, dense)
+            made, _ = attention(module, q, k, k, dense)
             self.assert_close(made.transpose(1, 2), sdpa(q, k, k, dense, enable_gqa=True))
         for shape in ((3, 1, 3, 9), (2, 2, 3, 9), (2, 1, 2, 9), (2, 1, 3, 8), (1, 3, 9)):
-            self.assert_refused("invalid_shape", "attention_mask: has the shape", weft.transformers.attention, module, q,
-                                k, k, torch.zeros(shape))
+            self.assert_refused("invalid_shape", "attention_mask: has the shape", attention, module, q, k, k,
+                                torch.zeros(shape))
         padding = torch.ones(2, 9).int()
         padding[1, :4] = 0
-        self.assert_refused("invalid_shape", "(1, 9); required are 2 rows", mask, 2, 3, 9, 6, attention_mask=padding[:1])
+        self.assert_refused("invalid_shape", "(1, 9); required are 2 rows", mask, 2, 3, 9, 6,
+                            attention_mask=padding[:1])
         for of in ((4, 3), (2, 2)):
             made = mask(of[0], of[1], 9, 9 - of[1], attention_mask=padding.repeat(of[0] // 2, 1))
-            self.assert_refused("invalid_shape", "query has 2 with 3", weft.transformers.attention, module, q, k, k, made)
-        self.assert_refused("invalid_shape", "s_aux: has the shape (3,)", weft.transformers.attention, module, q, k, k,
+            self.assert_refused("invalid_shape", "query has 2 with 3", attention, module, q, k, k, made)
+        self.assert_refused("invalid_shape", "s_aux: has the shape (3,)", attention, module, q, k, k,
                             None, s_aux=torch.zeros(3))
         for batch, queries in ((0, 3), (2, 0)):
-            made, _ = weft.transformers.attention(module, q[:batch, :, :queries], k[:batch], k[:batch, ..., :8], None)
+            made, _ = attention(module, q[:batch, :, :queries], k[:batch], k[:batch, ..., :8], None)
             self.assertEqual(made.shape, (batch, queries, 4, 8))
 
 

@@ -317,7 +317,8 @@ class Batch:
         mask, window_left, has_cap, pos_encoding_mode, sinks = key
         windowed = window_left >= 0
         kernel = _kernel(self.form, mask, windowed, has_cap, pos_encoding_mode, sinks, self.custom, self.device)
-        return kernel, _weft.PlanInput(**self.lengths, scalars={"window_left": window_left} if windowed else {})
+        return kernel, _weft.PlanInput(**self.lengths, num_workers=common.num_workers_on(self.device),
+                                       scalars={"window_left": window_left} if windowed else {})
 
     def plan_for(self, options: Options,
                  sinks: bool) -> tuple[_weft.AttentionKernel, Union[_weft.Plan, _weft.Workspace]]:

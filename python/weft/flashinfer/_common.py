@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from .. import _weft
+from .._streams import num_workers_on as num_workers_on
+from .._streams import stream_of as stream_of
+from .._streams import stream_on as stream_on
 
 LOG2_E = 1 / math.log(2)
 
@@ -163,18 +166,6 @@ def check_out(name: str, x: Optional[Tensor], shape: tuple[int, ...], dtype: tor
         if made != expected:
             raise Invalid(f"Invalid {what} of {name}: expected {expected}, got {made}")
     return x
-
-
-def stream_of(x: Tensor) -> Any:
-    """The stream that torch uses now on x's card; None on the CPU."""
-    return stream_on(x.device)
-
-
-def stream_on(device: torch.device) -> Any:
-    """The stream that torch uses now on this card; None on the CPU."""
-    if device.type != "cuda":
-        return None
-    return _weft.Stream.cuda(torch.cuda.current_stream(device).cuda_stream, device.index)
 
 
 def number(name: str, x: Union[None, float, Tensor]) -> float:
