@@ -2,6 +2,7 @@
 import functools
 import math
 import unittest
+import unittest.mock
 
 import torch
 
@@ -278,6 +279,61 @@ class Decode(FlashInferTestCase):
               lambda wrapper, batch: wrapper.plan(batch.qo_indptr, batch.kv_indptr, 4, 2, 64, causal=True,
                                                   q_data_type="float32"),
               [[(9, 40), (30, 170)], [(30, 41), (2, 171)], [(1, 200), (3, 3)]], causal=True)
+
+    def test_graphs_keep_the_plans_that_they_captured(self):
+        """And others only as long as steps use them."""
+        batch, later = Batch([(1, 40), (1, 170)]), Batch([(1, 41), (1, 3)])
+        wrapper = fi.CUDAGraphBatchDecodeWithPagedKVCacheWrapper(
+            WORKSPACE, *(torch.zeros(n, dtype=torch.int32) for n in (3, 100, 2)))
+
+        def plan(batch, **options):
+            wrapper.plan(*batch.table(), 4, 2, 64, 4, **{"data_type": "float32", **options})
+
+        def kept():
+            return sorted((key[2], key[5]) for key in wrapper._held.workspaces)  # window_left, sinks
+        sinks = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        for window_left in range(4):
+            plan(batch, window_left=window_left)
+            wrapper.run(batch.q, batch.cache())
+        self.assertEqual(kept(), [(2, False), (3, False)])
+        plan(batch)
+        wrapper.run(batch.q, batch.cache(), sinks=sinks)
+        self.assertEqual(kept(), [(-1, False), (-1, True), (3, False)])
+        plan(batch)  # what the step before has used can be captured
+        with unittest.mock.patch.object(fi._common, "captures", return_value=True):
+            wrapper.run(batch.q, batch.cache(), sinks=sinks)
+            with self.assertRaisesRegex(weft.Error, "Run once before"):
+                wrapper.forward(batch.q, batch.cache(), window_left=2)
+        kernel, _, workspace = wrapper._held.workspaces[wrapper._planned()._key(fi._batch.Options(), True)]
+        half = Batch([(1, 40), (1, 170)], dtype=torch.float16)
+        for step in (batch, half, later, later):
+            plan(step, data_type=step.q.dtype)
+        self.assertEqual(kept(), [(-1, False), (-1, True)])
+        made = kernel.run(workspace, later.q, later.cache().unbind(1), tensors={"sinks": sinks})
+        self.assert_close(made, later.reference(sinks=sinks)[0])
+
+    def test_a_plan_that_fails_leaves_the_wrapper_as_it_was(self):
+        batch, table = Batch([(1, 40), (1, 70)]), Batch([(1, 400), (1, 70)]).table()
+        graph = fi.CUDAGraphBatchDecodeWithPagedKVCacheWrapper(
+            WORKSPACE, *(torch.zeros(n, dtype=torch.int32) for n in (3, 100, 2)))
+        for wrapper in (fi.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE), graph):
+            wrapper.plan(*batch.table(), 4, 2, 64, 4, data_type="float32")
+            if wrapper is graph:
+                self.assert_invalid("has 100 elements", wrapper.plan, *table, 4, 2, 64, 4, data_type="float32")
+            self.assert_invalid("num_qo_heads = 5", wrapper.plan, *batch.table(), 5, 2, 64, 4, window_left=2)
+            self.assert_close(wrapper.run(batch.q, batch.cache()), batch.reference()[0])
+
+    def test_options_are_named(self):
+        batch = Batch([(1, 5)])
+        for name in ("window_left", "logits_soft_cap", "rope_scale", "rope_theta", "fixed_split_size"):
+            for wrong in ("x", object()):
+                with self.assertRaisesRegex(TypeError, f"^{name} = "):
+                    self.planned(batch, **{name: wrong})
+        with self.assertRaisesRegex(TypeError, "^window_left = 1.5"):
+            self.planned(batch, window_left=1.5)
+        self.assert_invalid("window_left = -2", self.planned, batch, window_left=-2)
+        wrapper = self.planned(batch, fixed_split_size=2**31 - 1)
+        self.assert_close(wrapper.run(batch.q, batch.cache()), batch.reference()[0])
 
     def test_types_default_to_float16(self):
         batch = Batch([(1, 5)], dtype=torch.float16)

@@ -21,6 +21,7 @@ from ._common import Invalid, Unsupported
 
 # Chunk borders of every kernel are multiples of so many tokens.
 _GRANULE = 64
+MOST_KEYS = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +53,11 @@ class Options:
 
     def __post_init__(self) -> None:
         common.check_pos_encoding_mode(self.pos_encoding_mode)
-        if self.window_left < -1:
-            raise Invalid(f"window_left = {self.window_left}; allowed are -1 (no window) and more")
-        if self.logits_soft_cap is not None and math.isnan(self.logits_soft_cap):
+        self.window_left = common.whole("window_left", self.window_left, -1)
+        if self.logits_soft_cap is not None and math.isnan(common.number("logits_soft_cap", self.logits_soft_cap)):
             raise Invalid("logits_soft_cap = nan; allowed are numbers, 0 and less for none")
         for name, value in (("rope_scale", self.rope_scale), ("rope_theta", self.rope_theta)):
-            if value is not None and not 0 < value < math.inf:
+            if value is not None and not 0 < common.number(name, value) < math.inf:
                 raise Invalid(f"{name} = {value}; allowed are positive numbers")
 
     @property
@@ -202,10 +202,11 @@ def split_mode(fixed_split_size: Optional[int], disable_split_kv: bool, unit: in
     """How a plan cuts its work; `unit`: tokens that fixed_split_size counts."""
     if disable_split_kv:
         return {"mode": _weft.PlanMode.no_split}
-    if fixed_split_size is None or fixed_split_size <= 0:
+    size = 0 if fixed_split_size is None else common.whole("fixed_split_size", fixed_split_size, -2**31)
+    if size <= 0:
         return {}
     return {"mode": _weft.PlanMode.fixed_split,
-            "fixed_split_size": -(-fixed_split_size * unit // _GRANULE) * _GRANULE}
+            "fixed_split_size": min(-(-size * unit // _GRANULE) * _GRANULE, MOST_KEYS)}
 
 
 def pair_of(paged_kv_cache: Any, kv_layout: str) -> tuple[Tensor, Tensor]:
@@ -234,12 +235,13 @@ def pair_of(paged_kv_cache: Any, kv_layout: str) -> tuple[Tensor, Tensor]:
 
 @dataclasses.dataclass
 class Held:
-    """Plans that CUDA graphs run: for each mask a workspace, as large as the bounds ask for, into which every step's plan
-    goes. A graph runs the one that was uploaded last."""
+    """Plans that CUDA graphs run: for each kind of run a workspace, as large as the bounds ask for. A graph runs the one
+    that was uploaded last; what a graph has captured stays, and others as long as every step uses them."""
 
-    form: Optional[Form] = None
     workspaces: dict[Any, tuple[_weft.AttentionKernel, _weft.PlanBounds, _weft.Workspace]] = dataclasses.field(
         default_factory=dict)
+    captured: set[Any] = dataclasses.field(default_factory=set)
+    used: set[Any] = dataclasses.field(default_factory=set)  # since the plan that was made last
 
 
 class Batch:
@@ -272,14 +274,15 @@ class Batch:
             self._previous = previous._plans
 
     def hold(self, held: Held, bounds: Mapping[str, int], options: Options, sinks: bool) -> None:
-        """From here on runs take their plans from the workspaces of `held`, which gets this step's plans: for what a run
-        of these options asks for, and for all that runs before have asked for."""
-        if held.form != self.form:
-            held.form = self.form
-            held.workspaces.clear()
+        """From here on runs take their plans from the workspaces of `held`, which gets this step's plans: for a run of
+        these options, for what graphs have captured, and for what runs of the step before have asked for."""
         self._held, self._bounds = held, dict(bounds)
-        for key in {**held.workspaces, self._key(options, sinks): None}:
-            self._uploaded(key)
+        wanted = held.captured | held.used | {self._key(options, sinks)}
+        held.workspaces = {key: found for key, found in held.workspaces.items() if key in wanted}
+        held.used = set()
+        for key in wanted:
+            if key[0] == self.form:
+                self._uploaded(key)
 
     @property
     def is_split(self) -> bool:
@@ -288,7 +291,7 @@ class Batch:
 
     def _key(self, options: Options, sinks: bool) -> tuple[Any, ...]:
         mask = self.mask.kind if self.mask is not None else "causal" if options.causal else "none"
-        return mask, options.window_left, options.has_cap, options.pos_encoding_mode, sinks
+        return self.form, mask, options.window_left, options.has_cap, options.pos_encoding_mode, sinks
 
     def _uploaded(self, key: tuple[Any, ...]) -> tuple[_weft.AttentionKernel, _weft.Workspace]:
         """The kernel, and the workspace that has this step's plan."""
@@ -296,17 +299,17 @@ class Batch:
         found = self._held.workspaces.get(key)
         if key in self._plans and found is not None:
             return found[0], found[2]
-        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        if common.captures(self.device):
             raise Unsupported("run: required is a plan for what this run asks for; supported inside of a capture is what "
                               "plan() or a run before was given; missing: uploads in captures. Run once before")
         kernel, given = self._input(key)
-        if found is None or found[0] is not kernel:
+        if found is None:
             workers = kernel.plan(given).num_workers
             bounds = _weft.PlanBounds(num_qo_heads=self.form.num_qo_heads, num_kv_heads=self.form.num_kv_heads,
                                       workers=workers, mode=given.mode, fixed_split_size=given.fixed_split_size,
                                       **self._bounds)
             found = kernel, bounds, _weft.Workspace(str(self.device), kernel.workspace_bytes(bounds))
-        _, bounds, workspace = found
+        kernel, bounds, workspace = found
         plan = kernel.plan(given.replace(bounds=bounds))
         plan.upload(workspace, stream=common.stream_on(self.device))
         self._held.workspaces[key] = found
@@ -314,7 +317,7 @@ class Batch:
         return kernel, workspace
 
     def _input(self, key: tuple[Any, ...]) -> tuple[_weft.AttentionKernel, _weft.PlanInput]:
-        mask, window_left, has_cap, pos_encoding_mode, sinks = key
+        _, mask, window_left, has_cap, pos_encoding_mode, sinks = key
         windowed = window_left >= 0
         kernel = _kernel(self.form, mask, windowed, has_cap, pos_encoding_mode, sinks, self.custom, self.device)
         return kernel, _weft.PlanInput(**self.lengths, num_workers=common.num_workers_on(self.device),
@@ -324,7 +327,11 @@ class Batch:
                  sinks: bool) -> tuple[_weft.AttentionKernel, Union[_weft.Plan, _weft.Workspace]]:
         key = self._key(options, sinks)
         if self._held is not None:
-            return self._uploaded(key)
+            uploaded = self._uploaded(key)
+            self._held.used.add(key)
+            if common.captures(self.device):
+                self._held.captured.add(key)
+            return uploaded
         found = self._plans.get(key)
         if found is not None:
             return found

@@ -133,9 +133,14 @@ def host_ints(name: str, x: Any) -> Tensor:
     return torch.empty(x.shape, dtype=torch.int32).copy_(x)
 
 
+def captures(device: torch.device) -> bool:
+    """Whether a CUDA graph captures what is done on the device."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def is_captured(x: Tensor) -> bool:
-    """Whether a CUDA graph captures what is done to x's card: no number of it can be read."""
-    return x.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    """Whether one captures what is done to x's card: no number of it can be read."""
+    return captures(x.device)
 
 
 def refuse_capture(name: str, x: Tensor) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Optional
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Optional, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from . import _common as common
+from . import _batch, _common as common
 from ._batch import Batch, Custom, Held, Options, PageLists
 from ._common import Invalid, Unsupported
 
@@ -17,6 +18,25 @@ def _check_workspace(name: str, buffer: Tensor) -> None:
     """What FlashInfer needs of it, so that a caller's mistake shows here, too."""
     if common.tensor_of(name, buffer).data_ptr() % 16:
         raise Invalid(f"{name} must be 16-byte aligned; it begins at {buffer.data_ptr():#x}")
+
+
+_Plan = TypeVar("_Plan", bound=Callable[..., None])
+
+
+def all_or_nothing(plan: _Plan) -> _Plan:
+    """A plan() that leaves its wrapper as it was where it raises."""
+
+    @functools.wraps(plan)
+    def planned(self: Wrapper, *args: Any, **named: Any) -> None:
+        before = dict(vars(self))
+        try:
+            plan(self, *args, **named)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return cast(_Plan, planned)
 
 
 class Wrapper:
@@ -152,7 +172,7 @@ class Wrapper:
         assert self._fixed_batch_size is not None and self._max_rows is not None
         most_pages = 0 if buffer is None else buffer.numel()
         # Lengths of ragged keys nobody names: with fixed splits there is room for so many chunks.
-        most_keys = most_pages * page_size if buffer is not None else 1 << 20 if batch.is_split else 1 << 30
+        most_keys = most_pages * page_size if buffer is not None else 1 << 20 if batch.is_split else _batch.MOST_KEYS
         bounds = {"max_requests": self._fixed_batch_size, "max_rows": max(self._max_rows, 1), "max_qo_len": max_qo_len,
                   "max_pages": most_pages, "max_kv_len": most_keys, "page_size": page_size}
         batch.hold(self._held, bounds, self._options(), self._text_has_sink)

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _batch, _common as common
 from ._batch import Form
 from ._common import DTypeLike, Invalid, Unsupported
-from ._wrapper import Wrapper
+from ._wrapper import Wrapper, all_or_nothing
 from .decode import Scale
 from .prefill import BatchPrefillWithPagedKVCacheWrapper
 
@@ -21,6 +21,7 @@ class BatchAttention(Wrapper):
     def __init__(self, kv_layout: str = "NHD", device: Union[str, torch.device] = "cuda") -> None:
         super().__init__(torch.empty(0, dtype=torch.uint8, device=device), kv_layout, False, "auto", None, {})
 
+    @all_or_nothing
     def plan(self, qo_indptr: Tensor, kv_indptr: Tensor, kv_indices: Tensor, kv_len_arr: Tensor, num_qo_heads: int,
              num_kv_heads: int, head_dim_qk: int, head_dim_vo: int, page_size: int, causal: bool = False,
              sm_scale: Optional[float] = None, logits_soft_cap: Optional[float] = None,

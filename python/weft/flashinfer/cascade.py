@@ -12,7 +12,7 @@ from .. import _weft
 from . import _batch, _common as common
 from ._batch import Form
 from ._common import DTypeLike, Invalid
-from ._wrapper import Wrapper
+from ._wrapper import Wrapper, all_or_nothing
 from .decode import BatchDecodeWithPagedKVCacheWrapper
 from .prefill import BatchPrefillWithPagedKVCacheWrapper, single_prefill_with_kv_cache_return_lse
 
@@ -85,6 +85,7 @@ class MultiLevelCascadeAttentionWrapper(Wrapper):
                           for level, buffer in enumerate(buffers)})
         self._num_levels = num_levels
 
+    @all_or_nothing
     def plan(self, qo_indptr_arr: Sequence[Tensor], paged_kv_indptr_arr: Sequence[Tensor],
              paged_kv_indices_arr: Sequence[Tensor], paged_kv_last_page_len: Sequence[Tensor], num_qo_heads: int,
              num_kv_heads: int, head_dim: int, page_size: int, causal: bool = False, pos_encoding_mode: str = "NONE",

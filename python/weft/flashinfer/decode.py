@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _batch, _common as common
 from ._batch import Form, Options
 from ._common import DTypeLike, Invalid, Unsupported
-from ._wrapper import Wrapper
+from ._wrapper import Wrapper, all_or_nothing
 
 Scale = Union[None, float, Tensor]
 
@@ -106,6 +106,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     def use_tensor_cores(self) -> bool:
         return self._use_tensor_cores
 
+    @all_or_nothing
     def plan(self, indptr: Tensor, indices: Tensor, last_page_len: Tensor, num_qo_heads: int, num_kv_heads: int,
              head_dim: int, page_size: int, pos_encoding_mode: str = "NONE", window_left: int = -1,
              logits_soft_cap: Optional[float] = None, q_data_type: Optional[DTypeLike] = None,

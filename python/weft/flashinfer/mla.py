@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _batch, _common as common
 from ._batch import Form
 from ._common import DTypeLike, Invalid, Unsupported
-from ._wrapper import Wrapper
+from ._wrapper import Wrapper, all_or_nothing
 from .decode import Scale
 
 
@@ -26,6 +26,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         if use_cuda_graph and kv_len_arr is not None:
             self._fixed_batch_size = kv_len_arr.numel()
 
+    @all_or_nothing
     def plan(self, qo_indptr: Tensor, kv_indptr: Tensor, kv_indices: Tensor, kv_len_arr: Tensor, num_heads: int,
              head_dim_ckv: int, head_dim_kpe: int, page_size: int, causal: bool, sm_scale: float,
              q_data_type: DTypeLike, kv_data_type: DTypeLike, use_profiler: bool = False, *, metadata: Any = None,

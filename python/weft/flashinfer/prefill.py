@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _batch, _common as common
 from ._batch import Form, Options
 from ._common import DTypeLike, Invalid
-from ._wrapper import Wrapper
+from ._wrapper import Wrapper, all_or_nothing
 from .decode import Scale, run_single
 
 _MULTI_ITEM = "scoring of many items behind one prefix: give the mask as custom_mask"
@@ -104,6 +104,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         if use_cuda_graph and paged_kv_last_page_len_buf is not None:
             self._fixed_batch_size = paged_kv_last_page_len_buf.numel()
 
+    @all_or_nothing
     def plan(self, qo_indptr: Tensor, paged_kv_indptr: Tensor, paged_kv_indices: Tensor,
              paged_kv_last_page_len: Tensor, num_qo_heads: int, num_kv_heads: int, head_dim_qk: int, page_size: int,
              head_dim_vo: Optional[int] = None, custom_mask: Optional[Tensor] = None,
@@ -198,6 +199,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
         if use_cuda_graph and qo_indptr_buf is not None:
             self._fixed_batch_size = qo_indptr_buf.numel() - 1
 
+    @all_or_nothing
     def plan(self, qo_indptr: Tensor, kv_indptr: Tensor, num_qo_heads: int, num_kv_heads: int, head_dim_qk: int,
              head_dim_vo: Optional[int] = None, custom_mask: Optional[Tensor] = None,
              packed_custom_mask: Optional[Tensor] = None, causal: bool = False, pos_encoding_mode: str = "NONE",

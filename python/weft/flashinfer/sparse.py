@@ -13,7 +13,7 @@ from torch import Tensor
 from . import _batch, _common as common
 from ._batch import Form, PageLists
 from ._common import DTypeLike, Invalid, Unsupported
-from ._wrapper import Wrapper
+from ._wrapper import Wrapper, all_or_nothing
 
 
 def convert_bsr_mask_layout(mask: Tensor, indptr: Tensor) -> Tensor:
@@ -32,6 +32,7 @@ class BlockSparseAttentionWrapper(Wrapper):
         super().__init__(float_workspace_buffer, "NHD", False, backend, None, {})
         self._sizes = (0, 0, 0)
 
+    @all_or_nothing
     def plan(self, indptr: Tensor, indices: Tensor, M: int, N: int, R: int, C: int, num_qo_heads: int,
              num_kv_heads: int, head_dim: int, mask: Optional[Tensor] = None, packed_mask: Optional[Tensor] = None,
              causal: bool = False, pos_encoding_mode: str = "NONE", use_fp16_qk_reduction: bool = False,
@@ -98,6 +99,7 @@ class VariableBlockSparseAttentionWrapper(Wrapper):
         super().__init__(float_workspace_buffer, "NHD", False, backend, None, {})
         self._heads = (0, 0)
 
+    @all_or_nothing
     def plan(self, block_mask_map: Tensor, block_row_sz: Tensor, block_col_sz: Tensor, num_qo_heads: int,
              num_kv_heads: int, head_dim: int, causal: bool = False, pos_encoding_mode: str = "NONE",
              use_fp16_qk_reduction: bool = False, logits_soft_cap: Optional[float] = None,
