@@ -141,6 +141,15 @@ void Params::pack(float sm_scale, const std::vector<ScalarArg>& scalars, const s
   }
 }
 
+void Params::narrow(abi::Slot* slots) const {
+  const auto narrow = [](abi::Slot& slot) { slot.single = static_cast<float>(slot.real); };
+  narrow(*slots++);  // sm_scale
+  for (const ScalarDecl& scalar : declared_.scalars) {
+    if (scalar.kind == ScalarKind::real) narrow(*slots);
+    ++slots;
+  }
+}
+
 std::vector<abi::Slot> pack_params(const AttentionSpec& spec, float sm_scale, const std::vector<ScalarArg>& scalars,
                                    const std::vector<TensorArg>& tensors) {
   const Params params(spec);

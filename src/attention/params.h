@@ -27,6 +27,8 @@ class Params {
   };
   void pack(float sm_scale, const std::vector<ScalarArg>& scalars, const std::vector<TensorArg>& tensors,
             const Planned* plan, abi::Slot* slots) const;
+  // Real numbers of packed slots become floats (Slot::single).
+  void narrow(abi::Slot* slots) const;
 
  private:
   Declarations declared_;

@@ -122,9 +122,9 @@ Choice form_of(const AttentionKernel::Impl& kernel, const CudaCode& code, const 
 // What a launch is given.
 class Argument {
  public:
-  Argument(const cuda::Call& call, std::span<const abi::Slot> params) { fill(plain_, call, params); }
-  Argument(const cuda::Call& call, const abi::TensorMap& k, const abi::TensorMap& v,
-           std::span<const abi::Slot> params) {
+  // call.params: as `params` packs them.
+  Argument(const cuda::Call& call, const Params& params) { fill(plain_, call, params); }
+  Argument(const cuda::Call& call, const abi::TensorMap& k, const abi::TensorMap& v, const Params& params) {
     fill(boxes_, call, params);
     boxes_.k = k;
     boxes_.v = v;
@@ -134,10 +134,11 @@ class Argument {
 
  private:
   template <class Args>
-  void fill(Args& args, const cuda::Call& call, std::span<const abi::Slot> params) {
+  void fill(Args& args, const cuda::Call& call, const Params& params) {
     args.call = call;
-    std::copy(params.begin(), params.end(), args.params);
-    size_ = static_cast<size_t>(reinterpret_cast<char*>(args.params + params.size()) - reinterpret_cast<char*>(&args));
+    abi::Slot* const end = std::copy_n(call.params, params.num_slots(), args.params);
+    params.narrow(args.params);
+    size_ = static_cast<size_t>(reinterpret_cast<char*>(end) - reinterpret_cast<char*>(&args));
   }
 
   union {
@@ -266,12 +267,11 @@ void CudaBackend::launch(const AttentionKernel::Impl& kernel, const RunArgs& giv
     error = Workspace(kernel.device, sizeof(unsigned));
     call.mask_error = static_cast<unsigned*>(error.data());
   }
-  const std::span params(given.params, kernel.params.num_slots());
   const auto map = [&](const abi::TensorLayout& layout, std::string_view name) {
     return weft::cuda::tensor_map(runtime(), kernel.device, layout, name);
   };
-  const Argument args = form.loader == Loader::tma ? Argument(call, map(boxes.k, "k"), map(boxes.v, "v"), params)
-                                                   : Argument(call, params);
+  const Argument args = form.loader == Loader::tma ? Argument(call, map(boxes.k, "k"), map(boxes.v, "v"), kernel.params)
+                                                   : Argument(call, kernel.params);
   // A programmatic launch reads items before it waits for the previous kernel: not where that one wrote them.
   weft::cuda::Grid grid = code.grid;
   grid.ctas = plan.num_workers * form.ctas_of_worker;

@@ -54,7 +54,7 @@ KernelText text_of_spec(const AttentionSpec& spec, const Architecture& architect
                   .head = weft::text::k_cuda_attend,
                   // Functors divide: exactly rounded, a quotient is ten instructions and a call, for each score.
                   .flags = {"--use_fast_math"}};
-  text.instances = leaf_body(parts, "leaf");
+  text.instances = leaf_body(parts, "leaf", "single");
   text.instances += fmt::format(
       R"(#line 1 "weft/attend"
 namespace weft::attention::cuda {{

@@ -22,16 +22,16 @@ std::string_view element_type(DType dtype) {
   throw InternalError("tensor of a variant has a type that validate refuses");
 }
 
-// struct P and the function that fills it from the host's slots.
-std::string parameters(const Declarations& d) {
+// struct P and the function that fills it from the host's slots; real numbers are their member `real`.
+std::string parameters(const Declarations& d, std::string_view real) {
   std::string members = "  real sm_scale;\n";
-  std::string loads = "    p.sm_scale = static_cast<real>(s[0].real);\n";
+  std::string loads = fmt::format("    p.sm_scale = static_cast<real>(s[0].{});\n", real);
   int slot = 1;
   for (const ScalarDecl& scalar : d.scalars) {
     const bool integer = scalar.kind == ScalarKind::integer;
     members += fmt::format("  {} {};\n", integer ? "int" : "real", scalar.name);
     loads += integer ? fmt::format("    p.{} = static_cast<int>(s[{}].integer);\n", scalar.name, slot)
-                     : fmt::format("    p.{} = static_cast<real>(s[{}].real);\n", scalar.name, slot);
+                     : fmt::format("    p.{} = static_cast<real>(s[{}].{});\n", scalar.name, slot, real);
     ++slot;
   }
   for (const TensorDecl& tensor : d.tensors) {
@@ -125,11 +125,11 @@ std::string text_part(std::string_view file, std::string_view text) {
   return fmt::format("#line 1 \"weft/{}\"\n{}\n", file, text);
 }
 
-std::string leaf_body(const LeafParts& parts, std::string_view name_space) {
+std::string leaf_body(const LeafParts& parts, std::string_view name_space, std::string_view real) {
   const Variant mask = mask_variant(parts.mask);
   std::string text = fmt::format("namespace {} {{\n", name_space);
   text += "using weft::real;\nusing weft::Score;\nusing weft::Row;\nusing weft::Vec;\nusing weft::Request;\n";
-  text += parameters(declarations(parts));
+  text += parameters(declarations(parts), real);
   text += class_text("variant", parts.variant);
   text += class_text("mask", mask);
   text += "}\n";

@@ -30,7 +30,8 @@ bool names_hook(const Variant& variant, std::initializer_list<const char*> hooks
 // A file of the text, whose lines compilers name.
 std::string text_part(std::string_view file, std::string_view text);
 // Everything of one leaf inside `name_space`; after it the loops can be instantiated for name_space::P and class_name.
-std::string leaf_body(const LeafParts& parts, std::string_view name_space);
+// `real`: the member of slots that has real numbers.
+std::string leaf_body(const LeafParts& parts, std::string_view name_space, std::string_view real = "real");
 // Of the class of the spec's variant, or of its mask, in that body.
 std::string variant_class(const LeafParts& parts, std::string_view name_space);
 std::string mask_class(const LeafParts& parts, std::string_view name_space);

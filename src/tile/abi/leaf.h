@@ -12,6 +12,7 @@ inline constexpr int kLeafVersion = 5;
 // declared tensor (its pointer, then `rank` strides in elements).
 union Slot {
   double real;
+  float single;  // in the place of `real` for a card's kernels, where conversions wait for products
   long long integer;
   const void* pointer;
 };

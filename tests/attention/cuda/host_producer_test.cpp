@@ -333,7 +333,7 @@ const BrokenKernel kBrokenKernels[] = {
      "no barrier"},
     {"ScoresAsProbabilities", {"producer/multiply.h", "exponentiate(rows, rows.tile(step));\n      tile", "tile"}, ""},
     {"KeysOfTheStepBefore",
-     {"producer/multiply.h", "make_logits(rows, rows.tile(step)", "make_logits(rows, rows.tile(step - 1)"},
+     {"producer/multiply.h", "make_logits<true>(rows, rows.tile(step)", "make_logits<true>(rows, rows.tile(step - 1)"},
      ""},
     {"QueriesOfAnotherGroup",
      {"producer/multiply.h", "queries(job).stage(), group())", "queries(job).stage(), 0)"},

@@ -5,8 +5,8 @@
 
 namespace weft::attention::cuda::mma {
 
-// Of one tile of keys, as many as there are of it.
-template <class Shape, class TileRows = Rows<Shape>>
+// Of one tile of keys, as many as there are of it; kIsWhole: it is known that all of them are.
+template <class Shape, class TileRows = Rows<Shape>, bool kIsWhole = false>
 class Logits {
   using F = typename Shape::F;
   using Scores = typename Shape::Scores;
@@ -21,7 +21,7 @@ class Logits {
         sources_(rows.sources(tile)),
         at_(rows.walk().at(tile)),
         begin_(rows.item.first_pos + at_),
-        keys_(rows.walk().end - at_ < kKeys ? rows.walk().end - at_ : kKeys) {}
+        keys_(!kIsWhole && rows.walk().end - at_ < kKeys ? rows.walk().end - at_ : kKeys) {}
 
   // Whether there are all keys of the tile, and each row sees each of them, but for what a mask's functor hides.
   WEFT_INLINE bool are_seen_by_all() const {
@@ -70,7 +70,7 @@ class Logits {
       for (int e = 0; e < 2; ++e) {
         // Of a key that is not there, the last one's: one instruction where it is written as the smaller of two.
         const int of_lane = first + 8 * f + thread_.column() + e, last = keys_ - 1;
-        const int key = of_lane < last ? of_lane : last;
+        const int key = kIsWhole || of_lane < last ? of_lane : last;
         float& x = s[m][f][2 * half + e];
         x = F::logit(rows_.p, row, begin_ + key, position_of_key(sources_, begin_, key), x);
       }

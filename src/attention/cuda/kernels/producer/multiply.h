@@ -75,7 +75,7 @@ class Multiply {
     ptx::wgmma_wait<0>(scores());
     keys_.release();
     keys_.advance();
-    make_logits(rows, rows.tile(0), rows.is_seen_by_all(rows.tile(0)));
+    make_logits<false>(rows, rows.tile(0), rows.is_seen_by_all(rows.tile(0)));
     exponentiate(rows, rows.tile(0));
     tile::pack_a<T>(probabilities_, scores());
     WEFT_NO_UNROLL
@@ -91,7 +91,7 @@ class Multiply {
       const bool all_see = rows.is_seen_by_all(rows.tile(step));  // it takes no time of what follows the scores
       ptx::wgmma_wait<1>(scores());
       keys_.release();
-      make_logits(rows, rows.tile(step), all_see);
+      make_logits<true>(rows, rows.tile(step), all_see);
       // A warpgroup's products are issued as those before them end: when the maxima are known values were multiplied,
       // and the next ones may come.
       ptx::wgmma_wait<0>(outputs(), probabilities_);
@@ -143,8 +143,10 @@ class Multiply {
       tile::multiply_async<T>(outputs(), probabilities_[k / 16], tile.columns(k, 0), true);
     ptx::wgmma_commit();
   }
+  // Tiles behind the first one, which is the last of the keys, are whole.
+  template <bool kIsWhole>
   WEFT_INLINE void make_logits(const Rows& rows, int tile, bool all_see) {
-    mma::Logits<Shape, Rows>(rows, thread_, tile).make(0, scores_, 0, all_see);
+    mma::Logits<Shape, Rows, kIsWhole>(rows, thread_, tile).make(0, scores_, 0, all_see);
     if constexpr (F::kSoftmax)
       shrinks_ = tile::follow_maxima(states_.rows, scores_, rows.scale() * tile::kLog2E, shrink_);
   }
