@@ -19,6 +19,9 @@ namespace {
 constexpr int kLoaders = 128, kMultipliers = 128 * kProducerGroups, kRows = 64 * kProducerGroups, kStages = 2;
 
 bool has_few_bits(const AttentionSpec& spec) { return bits_of(spec.kv_dtype) < 16; }
+bool has_vector_hooks(const AttentionSpec& spec) {
+  return names_hook(spec.variant, {"query_transform", "key_transform"});
+}
 
 // Of a thread that multiplies: scores, probabilities, outputs, and what the compiler takes beside them. Of more than it
 // has it makes code that waits for each product, and spills.
@@ -39,14 +42,15 @@ int shared_bytes(const AttentionSpec& spec, const ProducerTile& tile, bool gathe
                                 .scales = spec.kv_scales >= KvScales::token ? kTilesOfLogits * tile.keys : 1,
                                 .is_block_sparse = spec.kv_form == KvForm::block_sparse,
                                 .by_warpgroup = true},
-                               tile.query_stages, gathers);
+                               tile.query_stages, gathers, has_vector_hooks(spec));
 }
 
 std::optional<ProducerTile> find_tile(const AttentionSpec& spec, const Architecture& architecture) {
   for (int keys = 128; keys >= 64; keys -= 16)
     for (const int query_stages : {2, 1}) {
       const ProducerTile tile{keys, query_stages};
-      if (registers(spec, keys) <= producer_registers(has_few_bits(spec)).of_multipliers &&
+      const ProducerRegisters given = producer_registers(has_few_bits(spec), has_vector_hooks(spec));
+      if (registers(spec, keys) <= given.of_multipliers &&
           shared_bytes(spec, tile, true) <= architecture.most_shared_of_cta)  // the same keys by both loaders
         return tile;
     }
@@ -109,8 +113,8 @@ class ProducerFamily : public Family {
     if (const std::string why = why_no_conversion(spec); !why.empty()) return {{}, why};
     if (spec.head_dim_qk % 16 != 0 || spec.head_dim_vo % 16 != 0) return {{}, "head dims are no multiples of 16"};
     if (spec.head_dim_vo > spec.head_dim_qk) return {{}, "values have more dims than keys"};
-    for (const char* hook : {"query_transform", "key_transform", "output_transform"})
-      if (names_hook(spec.variant, {hook})) return {{}, fmt::format("the variant has a {}", hook)};
+    if (spec.loader == Loader::tma && names_hook(spec.variant, {"key_transform"}))
+      return {{}, "the variant has a key_transform, and boxes bring what is multiplied as it lies"};
     if (const size_t slots = Params(spec).num_slots(); spec.loader == Loader::tma && slots > kMaxBoxSlots)
       return {{}, fmt::format("parameters take {} words, and {} have room beside tensor maps", slots, kMaxBoxSlots)};
     if (!find_tile(spec, architecture))

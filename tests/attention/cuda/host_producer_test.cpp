@@ -119,6 +119,42 @@ TEST(HostMachineProducer, TakesFunctors) {
   EXPECT_EQ(wrong_by_producer(c), "") << "no softmax";
 }
 
+// Hooks of queries, keys and outputs, with tables and sums of vectors; the state of a request of theirs.
+struct Turned {
+  std::vector<float> table = std::vector<float>(1024 * 32);
+  Turned() {
+    for (size_t i = 0; i < table.size(); ++i) table[i] = std::sin(static_cast<float>(i));
+  }
+  Case in(Case c) const {
+    c.variant = {.name = "Turned",
+                 .text = R"(struct Turned {
+  real scale = 0;
+  void init(P p, Request r) { scale = real(r.batch + 1); }
+  real query_transform(P p, Vec x, int i, Row r) {
+    return x[i] * real(0.5) + weft::pair(x, i) * p.table(r.pos + 3, i) + real(r.head) * real(0.1);
+  }
+  real key_transform(P p, Vec x, int i, Row r) {
+    return x[i] * weft::rsqrt(weft::dot(x, x) + real(1)) * scale + p.table(r.pos, i) + weft::sum(x) * real(0.01);
+  }
+  real output_transform(P p, Vec x, int i, Row r) {
+    return x[i] * scale + weft::pair(x, i) * weft::sigmoid(r.lse) + real(r.idx) * real(0.1);
+  }
+  real lse_transform(P p, Row r) { return r.lse + scale; }
+};
+)",
+                 .tensors = {{"table", DType::fp32, 2}}};
+    c.tensors = {{"table", TensorView(table.data(), DType::fp32, {1024, 32})}};
+    return c;
+  }
+};
+
+TEST(HostMachineProducer, TakesHooksOfQueriesKeysAndOutputs) {
+  const Turned turned;
+  Case c = turned.in(producer_case());
+  c.lengths = {{26, 200}, {3, 3}, {1, 0}};  // 130 rows and two tiles of keys, which are cut, and few of each
+  EXPECT_EQ(wrong_by_producer(c, 3, {}), "");
+}
+
 // A request of one list of blocks, which are the pages of a case: in any order, with their positions, or as they follow
 // each other.
 struct Listed {
@@ -280,6 +316,19 @@ TEST(HostMachineProducer, KeepsAValueThatIsNoNumberToTheRowsThatSeeIt) {
   Listed listed(listed_case());
   expect_infinity_to_reach(listed.problem, listed.spec, listed.input, 688);
 }
+// Before a hook makes of it what is written.
+TEST(HostMachineProducer, AddsAValueThatIsNoNumberToWhatAHookOfOutputsIsGiven) {
+  Case c = producer_case();
+  c.lengths = {{26, 135}};
+  c.variant = variants::attention_sink();
+  const std::vector<float> sinks{0.5f, -1, 2, 0, 1};
+  c.tensors = {{"sinks", TensorView(sinks.data(), DType::fp32, {5})}};
+  EXPECT_EQ(wrong_by_producer(c, 1), "");
+  Problem problem(c);
+  AttentionSpec spec = problem.spec();
+  spec.loader = Loader::tma;
+  expect_infinity_to_reach(problem, spec, problem.input(1), 133);
+}
 
 // What no map describes is refused where boxes are named, and else comes in another way.
 TEST(HostMachineProducer, RefusesBoxesThatNoMapDescribes) {
@@ -309,6 +358,7 @@ struct BrokenKernel {
   const char* says;     // of the fault; empty: the output is wrong
   bool lists = false;   // of blocks, instead of pages
   bool of_8_bits = false;
+  bool with_hooks = false;
 };
 const BrokenKernel kBrokenKernels[] = {
     {"QueriesToldInFlight", {"producer/load.h", "ptx::cp_async_wait<0>();\n    tell();", "tell();"}, "flight"},
@@ -350,6 +400,13 @@ const BrokenKernel kBrokenKernels[] = {
      {"producer/load.h", "if constexpr (S::kBlockSparse && !Shape::kGathers) sync();", ""},
      "no barrier",
      true},
+    {"KeysChangedBeforeTheyAreThere",
+     {"producer/load.h", "const Rows<Shape> rows(call_, p_, job);\n        sync();",
+      "const Rows<Shape> rows(call_, p_, job);"},
+     "no barrier",
+     false,
+     false,
+     true},
     {"RowsWrittenBeforeTheyAreRead",
      {"producer/loaders.h", "ptx::warp_sync();  // rows were read", ""},
      "no barrier",
@@ -374,14 +431,22 @@ TEST_P(BrokenProducers, AreFound) {
     c.lengths[0].second = 800;
   }
   c.query_scale = 8;
-  c.variant = {.name = broken.name, .text = std::string("struct ") + broken.name + " {};\n"};  // kernels are remembered
+  const Turned turned;
+  if (broken.with_hooks) {
+    c = turned.in(c);
+    c.window = -2;
+    c.lengths = {{26, 200}};
+  }
+  const std::string body = broken.with_hooks ? c.variant.text.substr(c.variant.text.find('{')) : "{};\n";
+  c.variant.name = broken.name;  // kernels are remembered
+  c.variant.text = std::string("struct ") + broken.name + body;
   Problem of_pages(c);
   std::optional<Listed> listed;
   if (broken.lists) listed.emplace(c, 1);
   Problem& problem = broken.lists ? listed->problem : of_pages;
   problem.reference();
   AttentionSpec spec = broken.lists ? listed->spec : problem.spec();
-  if (!broken.of_8_bits) spec.loader = Loader::tma;
+  if (!broken.of_8_bits && !broken.with_hooks) spec.loader = Loader::tma;
   simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
   std::string found;
   try {

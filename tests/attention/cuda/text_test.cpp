@@ -70,6 +70,19 @@ AttentionSpec soft_capped(AttentionSpec spec) {
   spec.variant = variants::logits_soft_cap();
   return spec;
 }
+// Queries and keys by a table of angles.
+AttentionSpec turned(AttentionSpec spec) {
+  spec.variant = {.name = "Turned",
+                  .text = R"(struct Turned {
+  static real turned(P p, Vec x, int i, Row r) {
+    return x[i] * p.cos(r.pos, i) + weft::pair_halves(x, i) * p.sin(r.pos, i);
+  }
+  real query_transform(P p, Vec x, int i, Row r) { return turned(p, x, i, r); }
+  real key_transform(P p, Vec x, int i, Row r) { return turned(p, x, i, r); }
+};)",
+                  .tensors = {{"cos", DType::fp32, 2}, {"sin", DType::fp32, 2}}};
+  return spec;
+}
 AttentionSpec in_boxes(AttentionSpec spec) {
   spec.loader = Loader::tma;
   return spec;
@@ -120,7 +133,7 @@ const Row kRows[] = {
     {"bf16 hd128 blocks producer rows", of_blocks(halves(DType::bf16, 128, Mask::causal)), {"sm_90a"}, "producer_rows"},
     {"fp16 hd128 mask producer rows", halves(DType::fp16, 128, Mask::custom_packed), {"sm_90a"}, "producer_rows"},
     {"fp8 hd128 producer rows", few_bits(DType::fp8_e4m3, KvScales::token), {"sm_90a"}, "producer_rows"},
-    {"int8 hd64 producer rows", few_bits(DType::int8, KvScales::head, 64), {"sm_90a"}, "producer_rows"},
+    {"bf16 hd128 hooks producer rows", turned(halves(DType::bf16, 128, Mask::causal)), {"sm_90a"}, "producer_rows"},
     {"bf16 hd256 producer boxes", in_boxes(soft_capped(halves(DType::bf16, 256))), {"sm_90a"}, "producer_boxes"},
 };
 

@@ -1,5 +1,6 @@
 // Attention by a producer (sm_90a): one warpgroup of the CTA loads, ahead over all its items, and two others multiply
-// by wgmma, 64 rows each. Walk, logits, softmax, states, output and merging are those of mma.h.
+// by wgmma, 64 rows each. Walk, logits, softmax, states, output and merging are those of mma.h. Hooks of queries and
+// keys are the loaders', those of outputs theirs who multiply.
 //
 //   producer      rows | K0 | Q | V0 | K1 | V1 | ...             two stages of keys and of values
 //   warpgroup 0   S1 | O0 . softmax 1 . . | S2 | O1 . softmax 2

@@ -211,17 +211,22 @@ inline constexpr int kTilesOfLogits = 4;
 
 // Warpgroups of a producer that multiply 64 rows each.
 inline constexpr int kProducerGroups = 2;
-// Registers of a producer's threads: those of all of them are what a CTA's threads begin with. Loaders that convert keys
-// and values have more.
+// Registers of a producer's threads: those of all of them are what a CTA's threads begin with. Loaders that change
+// what they bring have more.
 struct ProducerRegisters {
   int of_loaders, of_multipliers;
 };
-constexpr ProducerRegisters producer_registers(bool converts) {
+constexpr ProducerRegisters producer_registers(bool converts, bool has_vector_hooks) {
+  if (has_vector_hooks) return ProducerRegisters{104, 200};
   return converts ? ProducerRegisters{88, 208} : ProducerRegisters{72, 216};
 }
 
+// Queries or keys that a producer's loaders change at a time, by eight lanes each: a warp has four, in banks of their
+// own.
+inline constexpr int kVectorsOfLoaders = 16, kPadOfVectors = 8;
+
 // producer::Shape::Shared.
-constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool gathers) {
+constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool gathers, bool has_vector_hooks) {
   const int qk = (of.dim_qk + 15) / 16 * 16, vo = (of.dim_vo + 15) / 16 * 16;
   MemberBytes job, bytes;
   job.add<ItemRecord>()
@@ -237,6 +242,7 @@ constexpr int producer_shared_bytes(const TileSizes& of, int query_stages, bool 
       .add<Source<false>>(gathers ? kSourcesOfProducer * of.keys : 1)
       .add<ListedKey>(of.is_block_sparse ? kTilesOfLogits * (2 + of.keys) : 3)
       .add<Scales>(of.scales)
+      .add<float>(has_vector_hooks ? kVectorsOfLoaders * (of.dim_qk + kPadOfVectors) : kDimWithoutHooks, 16)
       .add<unsigned char>(2 * (query_stages * of.rows * qk + of.stages * of.keys * (qk + vo)), 1024)
       .total();
 }

@@ -11,11 +11,12 @@ namespace weft::attention::cuda::mma {
 
 WEFT_INLINE bool is_finite(float x) { return x - x == 0.f; }
 
-// To the outputs of rows, which the CTA wrote: a thread has some elements of all rows.
-template <class Shape, class TileRows, class Outputs>
-WEFT_INLINE void add_non_finite(const TileRows& rows, const Thread<Shape>& thread, const Outputs& outputs) {
+// Calls add(r, i, v) for values that are not finite and rows [row_begin, row_end) that see them; of a value's elements
+// number `first`, and each `stride` of them behind it.
+template <class Shape, class TileRows, class Add>
+WEFT_INLINE void for_non_finite(const TileRows& rows, int row_begin, int row_end, int first, int stride,
+                                const Add& add) {
   using S = typename Shape::S;
-  sync_threads<S>();
   WEFT_NO_UNROLL
   for (int t = rows.item.kv_begin; t < rows.walk().end; ++t) {
     const int pos = position_of(rows.call, rows.item, t);
@@ -29,15 +30,22 @@ WEFT_INLINE void add_non_finite(const TileRows& rows, const Thread<Shape>& threa
       scale =
           *reinterpret_cast<const float*>(tokens.template row<S::kScaleGroup>(rows.call.v_scale, slot, rows.kv_head));
     WEFT_NO_UNROLL
-    for (int i = thread.index; i < Shape::kDimVo; i += Shape::kThreads) {
+    for (int i = first; i < Shape::kDimVo; i += stride) {
       const float v = scale * element<typename S::Cache>(row, i);
       if (is_finite(v)) continue;
       WEFT_NO_UNROLL
-      for (int r = 0; r < rows.n; ++r)
-        if (rows.row(r).visible.holds(pos) && bits_show(rows.call, bits, rows.row(r).of_block, t)) outputs.add(r, i, v);
+      for (int r = row_begin; r < row_end; ++r)
+        if (rows.row(r).visible.holds(pos) && bits_show(rows.call, bits, rows.row(r).of_block, t)) add(r, i, v);
     }
   }
-  sync_threads<S>();
+}
+// To the outputs of rows, which the CTA wrote: a thread has some elements of all rows.
+template <class Shape, class TileRows, class Outputs>
+WEFT_INLINE void add_non_finite(const TileRows& rows, const Thread<Shape>& thread, const Outputs& outputs) {
+  sync_threads<typename Shape::S>();
+  for_non_finite<Shape>(rows, 0, rows.n, thread.index, Shape::kThreads,
+                        [&](int r, int i, float v) { outputs.add(r, i, v); });
+  sync_threads<typename Shape::S>();
 }
 
 template <class Shape>

@@ -6,7 +6,7 @@
 
 namespace weft::attention::cuda::mma {
 
-// `queries`: the CTA's, which the rows take the place of.
+// `queries`: the CTA's, which the rows take the place of. Where a hook changes outputs these are written by others.
 template <class Shape, class TileRows = Rows<Shape>>
 class Store {
   using F = typename Shape::F;
@@ -37,7 +37,7 @@ class Store {
         const int token = (rows_.first + r) / call.group_size;
         if (writes_lse) partial.put_lse(call, token, row.head, lse);
         if (r < rows_.n) store_pairs(partial.o(call, token, row.head), m, half, factor);
-      } else {
+      } else if constexpr (!F::OfVariant::output_transform) {
         if (writes_lse && call.lse != nullptr)
           write_lse<F>(call, rows_.p, {row.q_row, row.request, row.idx, row.pos, row.head}, lse.value);
         if constexpr (kIsHalf)
@@ -46,7 +46,7 @@ class Store {
           store_pairs(reinterpret_cast<float*>(output_of(call, row.q_row, row.head)), m, half, factor);
       }
     }
-    if (kIsHalf && partial.data == nullptr) {
+    if (kIsHalf && partial.data == nullptr && !F::OfVariant::output_transform) {
       ptx::warp_sync();
       store_staged();
     }

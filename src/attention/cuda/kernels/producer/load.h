@@ -9,6 +9,7 @@
 #include "attention/cuda/kernels/mma/non_finite.h"
 #include "attention/cuda/kernels/plan_copy.h"
 #include "attention/cuda/kernels/producer/loaders.h"
+#include "attention/cuda/kernels/producer/transforms.h"
 #include "attention/cuda/kernels/vectors.h"
 #include "tile/cuda/ptx/dependent_launch.h"
 
@@ -235,12 +236,26 @@ class Load {
     untold_ = Copied::nothing;
   }
   WEFT_INLINE void tell() {
-    if (untold_ == Copied::queries) queries_.previous().filled();
+    if (untold_ == Copied::queries) {
+      const auto there = queries_.previous();
+      if constexpr (Shape::H::query_transform) {
+        sync();
+        transform_queries<Shape>(Rows<Shape>(call_, p_, Shape::shared().jobs[slot_]), there.stage(), thread_);
+      }
+      there.filled();
+    }
     if constexpr (!Shape::kGathers) return;
     if (untold_ == Copied::keys) {
       const auto there = keys_.previous();
       if constexpr (Shape::kConverts) convert<Shape, Shape::kPadQk>(Shape::keys_of(there.stage()), thread_);
       if constexpr (Shape::kTokenScales) leave_out_scale(there.number());
+      if constexpr (Shape::H::key_transform) {
+        const Job& job = Shape::shared().jobs[slot_];
+        const Rows<Shape> rows(call_, p_, job);
+        sync();
+        transform_keys<Shape>(rows, rows.tile(static_cast<int>(there.number() - job.first_step)), there.stage(),
+                              thread_);
+      }
       there.filled();
     }
     if (untold_ != Copied::values) return;

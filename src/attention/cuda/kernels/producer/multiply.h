@@ -5,7 +5,7 @@
 
 #include "attention/cuda/kernels/mma/non_finite.h"
 #include "attention/cuda/kernels/mma/store.h"
-#include "attention/cuda/kernels/producer/shape.h"
+#include "attention/cuda/kernels/producer/transformed_output.h"
 
 namespace weft::attention::cuda::producer {
 
@@ -22,6 +22,7 @@ class Multiply {
   using Scores = float[Shape::kKeys / 2];
   using Outputs = float[Shape::kPadVo / 2];
   static constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
+  static constexpr bool kTransformsOutputs = Shape::H::output_transform;
 
  public:
   WEFT_INLINE Multiply(const Call& call, const P& p) : call_(call), p_(p) {}
@@ -48,14 +49,14 @@ class Multiply {
     if (64 * group() < job.n) {
       states_.clear();
       if (job.walk.num_tiles > 0) multiply(rows, job.walk.num_tiles);
-      u8* const staging =
-          Shape::queries(queries(job).stage(), 0).data + thread_.first_row() * Shape::kPadQk * 2;  // its own queries
-      mma::Store<Shape, Rows>(rows, thread_, states_, staging).store();
+      store(rows);
     } else {
       pass(job.walk.num_tiles);
     }
     queries(job).leave();
-    if (job.not_finite != 0) mma::add_non_finite<Shape>(rows, thread_, mma::Stored<Shape, Rows>(rows));
+    // Outputs that a hook changes have them already.
+    if (job.not_finite != 0 && (!kTransformsOutputs || job.item.partial >= 0))
+      mma::add_non_finite<Shape>(rows, thread_, mma::Stored<Shape, Rows>(rows));
     if (job.ends_item && job.item.partial >= 0) {
       sync_threads<S>();
       arrive<S, F>(call_, p_, job.item);
@@ -63,6 +64,15 @@ class Multiply {
     const u32 number = job.number;
     tile::StageWalk<Shape::kJobs>(Shape::shared().of_jobs, number).leave();
     return number;
+  }
+
+  WEFT_INLINE void store(const Rows& rows) const {
+    const Job& job = rows.job;
+    u8* const staging =
+        Shape::queries(queries(job).stage(), 0).data + thread_.first_row() * Shape::kPadQk * 2;  // its own queries
+    if constexpr (kTransformsOutputs)
+      if (job.item.partial < 0) return TransformedOutput<Shape>(rows, thread_, states_, staging).store();
+    mma::Store<Shape, Rows>(rows, thread_, states_, staging).store();
   }
 
   WEFT_INLINE void multiply(const Rows& rows, int num_tiles) {

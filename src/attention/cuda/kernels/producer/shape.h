@@ -13,16 +13,21 @@ namespace weft::attention::cuda::producer {
 template <class S, class F, int kKeys_, int kQueryStages_, bool kGathers_>
 struct Shape : mma::Shape<S, F, 1, 4 * kProducerGroups, 1, kKeys_, false, true> {
   using Base = mma::Shape<S, F, 1, 4 * kProducerGroups, 1, kKeys_, false, true>;
-  using Base::kRows, Base::kKeys, Base::kPadQk;
+  using Base::kRows, Base::kKeys, Base::kPadQk, Base::kPadVo;
+  using H = typename F::OfVariant;
   static constexpr int kGroups = kProducerGroups, kQueryStages = kQueryStages_, kStages = S::kStages;
   static constexpr bool kGathers = kGathers_;
   static constexpr int kLoaders = S::kLoaders, kLoadersBarrier = kMultipliersBarrier - 1;
-  static_assert(Base::kStoresOwn && kLoaders == 128 && kKeys <= kLoaders);
+  static_assert(kPadVo <= kPadQk && kLoaders == 128 && kKeys <= kLoaders);
 
   // Keys and values of 8 bits become what is multiplied in their stages.
   static constexpr bool kConverts = sizeof(typename S::Cache) == 1;
   static_assert(!kConverts || kGathers);
-  static constexpr ProducerRegisters kRegisters = producer_registers(kConverts);
+  static constexpr bool kVectorHooks = H::query_transform || H::key_transform;
+  static constexpr int kVectors = kVectorHooks ? kVectorsOfLoaders : 1;
+  static constexpr int kVectorFloats = kVectorHooks ? S::kDimQk + kPadOfVectors : kDimWithoutHooks;
+  static_assert(!H::key_transform || kGathers);
+  static constexpr ProducerRegisters kRegisters = producer_registers(kConverts, kVectorHooks);
   static constexpr int kScales = Base::kTokenScales ? kTilesOfLogits * kKeys : 1;
 
   using QueryTile = mma::TileOf<true, 64, kPadQk>;
@@ -56,7 +61,8 @@ struct Shape : mma::Shape<S, F, 1, 4 * kProducerGroups, 1, kKeys_, false, true> 
     u64 landed;  // values that are looked at before they are multiplied
     Source<false> sources[kGathers ? kSourcesOfProducer : 1][kGathers ? kKeys : 1];
     ListedTile<S::kBlockSparse ? kKeys : 1> listed[S::kBlockSparse ? kTilesOfLogits : 1];
-    Scales scales[kScales];  // of tokens
+    Scales scales[kScales];                              // of tokens
+    alignas(16) float vectors[kVectors][kVectorFloats];  // that loaders change
     alignas(1024) u8 tiles[kTileBytes];
   };
   static_assert(sizeof(Shared) == producer_shared_bytes({.dim_qk = S::kDimQk,
@@ -69,7 +75,7 @@ struct Shape : mma::Shape<S, F, 1, 4 * kProducerGroups, 1, kKeys_, false, true> 
                                                          .scales = kScales,
                                                          .is_block_sparse = S::kBlockSparse,
                                                          .by_warpgroup = true},
-                                                        kQueryStages, kGathers));
+                                                        kQueryStages, kGathers, kVectorHooks));
   WEFT_INLINE static Shared& shared() { return *reinterpret_cast<Shared*>(ptx::shared_memory()); }
   WEFT_INLINE static Queries queries(int stage, int group) {
     return {shared().tiles + stage * kQueryBytes + group * QueryTile::kBytes};
