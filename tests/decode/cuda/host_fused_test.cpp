@@ -235,6 +235,11 @@ TEST_F(FusedLlama, GivesARequestTheSameBitsAloneAndBesideOthers) {
                                          {.sequence = fork, .tokens = token},
                                          {.sequence = third, .tokens = std::span(others).last(4)}});
   EXPECT_EQ(copy_of(beside.as<float>() + vocab, vocab), alone);
+  // Rows that are wanted do not follow each other: the second's third one, the fork's, and the third's fourth one.
+  const std::vector<float> of_third = copy_of(beside.as<float>() + 2 * vocab, vocab);
+  forward.truncate(third, 0);
+  const TensorView third_alone = forward.run({{.sequence = third, .tokens = std::span(others).last(4)}});
+  EXPECT_EQ(copy_of(third_alone.as<float>(), vocab), of_third);
 
   forward.truncate(fork, 69), forward.truncate(first, 69);
   const ForwardPass::Input inputs[] = {{.sequence = fork, .tokens = token},
@@ -243,6 +248,26 @@ TEST_F(FusedLlama, GivesARequestTheSameBitsAloneAndBesideOthers) {
   const std::vector<int32_t> parent{-1}, pages{4}, nodes{0, 0, -1};
   const TensorView shared = forward.run(inputs, {.parent = parent, .num_pages = pages, .node_of_request = nodes});
   for (const size_t row : {0, 1}) EXPECT_EQ(copy_of(shared.as<float>() + row * vocab, vocab), alone) << row;
+}
+
+// Layers that see everything have many more states than those that slide: there is room for the most.
+TEST_F(FusedOnACard, LongContextsOfSlidingLayersAgree) {
+  const std::string path = write(model_of("gemma2", GgufWriter::kQ4_1));
+  const ModelFile file(path);
+  ForwardPass forward(file, {.device = Device::cuda(0), .max_tokens = 512, .step = StepForm::fused});
+  constexpr size_t kTokens = 449;
+  const Ids ids = random_ids(kTokens, 5);
+  const auto sequence = forward.add_sequence();
+  for (size_t i = 0; i + 1 < kTokens; i += 8)
+    forward.run({{.sequence = sequence, .tokens = std::span(ids).subspan(i, 8), .logit_rows = 0}});
+  const TensorView logits = forward.run({{.sequence = sequence, .tokens = std::span(ids).last(1)}});
+  const std::vector<double> expected = testing::reference_log_probabilities(path, ids);
+  const auto vocab = static_cast<size_t>(file.config().vocab_size);
+  double sum = 0;
+  for (size_t id = 0; id < vocab; ++id)
+    sum += std::abs(log_probability({logits.as<float>(), vocab}, static_cast<int32_t>(id)) -
+                    expected[(kTokens - 1) * vocab + id]);
+  EXPECT_LE(sum / static_cast<double>(vocab), kMeanError);
 }
 
 // As layered steps read the tiles of fused ones: no row is read from the file twice, whichever form reads it then, and
