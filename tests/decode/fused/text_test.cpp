@@ -156,27 +156,30 @@ TEST(FusedText, IsThereForAsManyRowsAsFit) {
 
 // Partial sums of a worker's round lie in halves that take turns: too small ones lie on each other.
 TEST(FusedText, HasRoomForTheSumsOfEveryWorker) {
-  for (const auto& [config, workers] : {std::pair(llama_8b(), 132), std::pair(llama_8b(), 97),
-                                        std::pair(gemma_small(), 7), std::pair(qwen3_8b(), 131)}) {
-    const Partition partition = card_partition(config, WeightType::bf16, workers);
-    for (const int rows : {1, 8}) {
-      const ModelSizes sizes = shape_of(partition, rows, DType::bf16).sizes;
-      int most = 0;
-      for (const MatrixPartition& matrix : partition.matrices)
-        for (int w = 0; w < workers; ++w) {
-          const auto [begin, end] = matrix.tiles_of(w);
-          const int64_t panel = begin / matrix.tiles.panel_tiles() * matrix.tiles.panel_tiles();
-          const MatrixTiles tiles{
-              .band_tiles = static_cast<int>(matrix.tiles.strip_tiles()),
-              .entry_tiles = static_cast<int>(matrix.entry_bytes / matrix.tiles.parts[0].tile_bytes),
-              .tile_cols = static_cast<int>(matrix.tiles.tile_cols)};
-          const tile::MatvecShare share =
-              share_of(sizes, tiles, static_cast<int>(begin - panel), static_cast<int>(end - panel));
-          most = std::max(most, share.round_parts());
-        }
-      EXPECT_EQ(sizes.half_parts, most) << config.architecture << ", " << workers << " workers, " << rows << " rows";
-    }
+  int first_has_fewer = 0;
+  const auto parts_of = [](const MatrixPartition& matrix, int worker, const ModelSizes& sizes) {
+    const auto [begin, end] = matrix.tiles_of(worker);
+    const int64_t panel = begin / matrix.tiles.panel_tiles() * matrix.tiles.panel_tiles();
+    const MatrixTiles tiles{.band_tiles = static_cast<int>(matrix.tiles.strip_tiles()),
+                            .entry_tiles = static_cast<int>(matrix.entry_bytes / matrix.tiles.parts[0].tile_bytes),
+                            .tile_cols = static_cast<int>(matrix.tiles.tile_cols)};
+    return share_of(sizes, tiles, static_cast<int>(begin - panel), static_cast<int>(end - panel)).round_parts();
+  };
+  ModelConfig config = gemma_small();
+  config.intermediate_size = 32;  // the head's shares, in whole bands, are the most
+  for (int workers = 1; workers < 20; ++workers) {
+    const Partition partition = card_partition(config, WeightType::q8_0, workers);
+    const ModelSizes sizes = shape_of(partition, 1, DType::bf16).sizes;
+    int most = 0, of_first = 0;  // of the first worker
+    for (const MatrixPartition& matrix : partition.matrices)
+      for (int w = 0; w < workers; ++w) {
+        most = std::max(most, parts_of(matrix, w, sizes));
+        if (w == 0) of_first = std::max(of_first, parts_of(matrix, w, sizes));
+      }
+    EXPECT_EQ(sizes.half_parts, most) << workers << " workers";
+    first_has_fewer += of_first < most;
   }
+  EXPECT_GT(first_has_fewer, 0);
 }
 
 std::string table() {
