@@ -236,10 +236,15 @@ TEST_F(FusedLlama, GivesARequestTheSameBitsAloneAndBesideOthers) {
                                          {.sequence = third, .tokens = std::span(others).last(4)}});
   EXPECT_EQ(copy_of(beside.as<float>() + vocab, vocab), alone);
   // Rows that are wanted do not follow each other: the second's third one, the fork's, and the third's fourth one.
+  const std::vector<float> of_second = copy_of(beside.as<float>(), vocab);
   const std::vector<float> of_third = copy_of(beside.as<float>() + 2 * vocab, vocab);
   forward.truncate(third, 0);
   const TensorView third_alone = forward.run({{.sequence = third, .tokens = std::span(others).last(4)}});
   EXPECT_EQ(copy_of(third_alone.as<float>(), vocab), of_third);
+  // A kernel of more rows than the first step has, for whose logits alone there is memory.
+  ForwardPass other(file, options());
+  const TensorView second_alone = other.run({{.sequence = other.add_sequence(), .tokens = std::span(others).first(3)}});
+  EXPECT_EQ(copy_of(second_alone.as<float>(), vocab), of_second);
 
   forward.truncate(fork, 69), forward.truncate(first, 69);
   const ForwardPass::Input inputs[] = {{.sequence = fork, .tokens = token},
