@@ -193,7 +193,7 @@ struct ProbabilityDraws {
 };
 // The same rows, filters and bits give the same ids on every device, whatever else is drawn. A card's ids are there
 // when the stream's work is; nothing is uploaded, and the call may be captured. A top_p of NaN counts as 1, a min_p of
-// NaN as 0. Throws for arrays that do not fit each other.
+// NaN as 0, and one above 1 as 1. Throws for arrays that do not fit each other.
 void sample_probabilities(const ProbabilityDraws& draws, Stream stream = {});
 // Natural log-softmax of one token, in double.
 double log_probability(std::span<const float> logits, int32_t token);

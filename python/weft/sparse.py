@@ -84,6 +84,8 @@ class _OfTorch:
     def listed(self) -> tuple[Any, Any, Any]:
         if not self.a.is_coalesced():  # its values are not to be had without
             raise TypeError("a: elements of one place have not been added up; a.coalesce() makes a copy that has")
+        if self.a.sparse_dim() != 2:
+            raise TypeError("a: its rows are stored whole; a.to_dense().to_sparse() makes a copy whose elements are listed")
         rows, cols = self.a.indices().cpu()
         return rows, cols, self._values(self.a.values())
 

@@ -101,7 +101,7 @@ std::vector<tile::DrawRule> rules_of_probabilities(size_t vocab) {
   for (const bool joint : {false, true})
     for (const int top_k : {0, 1, 7, columns / 3, columns})
       for (const float top_p : {1.f, 0.9f, 0.3f, 0.f})
-        for (const float min_p : {0.f, 0.02f, 0.5f, 1.f})
+        for (const float min_p : {0.f, 0.02f, 0.5f, 2.f})
           all.push_back(tile::rule_of_probabilities(top_k, top_p, min_p, joint, columns));
   return all;
 }

@@ -113,6 +113,7 @@ class Matrices(TestCase):
                                       (torch.from_numpy(DENSE).to_sparse_bsr((4, 5)), "bsr", "blocks are 4 x 5"),
                                       (torch.ones(2, 3, 4).to_sparse_csr(), "csr", "3 dimensions"),
                                       (torch.ones(2, 3, 4).to_sparse_coo(), "coo", "3 dimensions"),
+                                      (torch.ones(3, 4).to_sparse(1), "coo", "rows are stored whole"),
                                       (torch.ones(3, 4), "csr", "Tensor is no matrix")):
             with self.assertRaisesRegex(TypeError, says):
                 matrix(refused, layout)

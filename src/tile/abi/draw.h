@@ -65,7 +65,7 @@ constexpr DrawRule rule_of_probabilities(int top_k, float top_p, float min_p, bo
   rule.scale = 1.f;
   rule.top_k = top_k > 0 && top_k < columns ? top_k : 0;
   if (top_p < 1.f) rule.share = top_p > 0.f ? static_cast<unsigned long long>(top_p * 0x1p32f) : 0;
-  rule.least_share = min_p;
+  rule.least_share = min_p > 1.f ? 1.f : min_p;  // the largest is always kept
   rule.joint = joint;
   rule.keeps_ties = rule.of_probabilities = true;
   return rule;
