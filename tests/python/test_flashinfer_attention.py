@@ -203,6 +203,16 @@ class Decode(FlashInferTestCase):
         other = fi.BatchDecodeWithPagedKVCacheWrapper(WORKSPACE)
         self.assert_invalid("prior plan", fi.fast_decode_plan, other, *table, 4, 2, 64, 4)
 
+    def test_plans_have_as_many_workers_as_torch_has_threads(self):
+        batch, before = Batch([(1, 4000)]), torch.get_num_threads()
+        try:
+            torch.set_num_threads(3)
+            wrapper = self.planned(batch)
+            self.assertEqual(wrapper._planned().plan_for(wrapper._options(), False)[1].num_workers, 3)
+            self.assert_close(wrapper.run(batch.q, batch.cache()), batch.reference()[0])
+        finally:
+            torch.set_num_threads(before)
+
     def test_forward_replaces_what_was_planned(self):
         batch = Batch([(1, n) for n in self.LENGTHS])
         wrapper = self.planned(batch, window_left=5)
@@ -305,9 +315,11 @@ class Decode(FlashInferTestCase):
             with self.assertRaisesRegex(weft.Error, "Run once before"):
                 wrapper.forward(batch.q, batch.cache(), window_left=2)
         kernel, _, workspace = wrapper._held.workspaces[wrapper._planned()._key(fi._batch.Options(), True)]
-        half = Batch([(1, 40), (1, 170)], dtype=torch.float16)
-        for step in (batch, half, later, later):
-            plan(step, data_type=step.q.dtype)
+        for step in (batch, later, later):
+            plan(step)
+            wrapper.plan(*batch.table(), 8, 2, 64, 4, data_type="float16")  # for no graph
+        plan(later)
+        plan(later)
         self.assertEqual(kept(), [(-1, False), (-1, True)])
         made = kernel.run(workspace, later.q, later.cache().unbind(1), tensors={"sinks": sinks})
         self.assert_close(made, later.reference(sinks=sinks)[0])

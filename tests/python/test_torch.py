@@ -229,7 +229,29 @@ print(torch.equal(made, kernel.run(plan, q, (k, v))), after, started())
 """
 
 
+# A child that asks for another number of threads than its parent, whose OpenMP threads it has not.
+FORKED = """
+import os, signal
+import torch, weft.torch
+torch.set_num_threads(2)
+x, weight = torch.randn(2000, 256), torch.ones(256)
+x.exp()
+weft.torch.rms_norm(x, weight, 1e-5)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    torch.set_num_threads(3)
+    weft.torch.rms_norm(x, weight, 1e-5)
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
 class DataLoaders(TestCase):
+    def test_a_child_with_another_number_of_threads(self):
+        made = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120)
+        self.assertEqual(made.stdout, "0\n", made.stderr)
+
     def test_operators_run_on_torch_s_own_threads(self):
         # In a process of its own: threads of Weft's stay where an earlier test has started some.
         made = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120,

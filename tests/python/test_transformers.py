@@ -137,7 +137,7 @@ class Models(TestCase):
         module = torch.nn.Module()
         for function, queries, keys, q_offset, kv_offset in (
                 (chunks, 3, 9, 8, 2), (fours, 3, 9, 8, 2), (fours, 3, 9, 9, 3), (both_ways, 3, 9, 2, 0),
-                (lambda b, h, q, kv: kv <= q + 2, 3, 9, 2, 0), (both_ways, 9, 9, 0, 0),
+                (lambda b, h, q, kv: kv <= q + 1, 3, 9, 2, 0), (both_ways, 9, 9, 0, 0),
                 (packed, 4, 9, 8, 3), (utils.causal_mask_function, 2, 9, 4, 0),
                 (lambda b, h, q, kv: kv <= q if q.numel() else kv < q, 3, 9, 6, 0)):
             where = dict(batch_size=2, q_length=queries, kv_length=keys, q_offset=q_offset, kv_offset=kv_offset,
@@ -233,6 +233,14 @@ class Models(TestCase):
             both(step)
         pairs = [(torch.randn(2, 2, 3, 16), torch.randn(2, 2, 3, 16))] * 2
         self.assertEqual(weft.transformers.cache(model.config, ddp_cache_data=pairs).get_seq_length(), 3)
+        layer, other = weft.transformers.cache(model.config).layers
+        with torch.no_grad():  # tokens that others have put in place
+            for one in (layer, other):
+                one.update(torch.randn(2, 2, 6, 16), torch.randn(2, 2, 6, 16))
+            for keys, values in ((layer.keys[:, :, ::2], layer.values[:, :, ::2]), (other.keys, other.values)):
+                want, new = keys.clone(), torch.randn(2, 2, 1, 16)
+                layer.keys, layer.values = keys, values
+                self.assertTrue(torch.equal(layer.update(new, new)[0], torch.cat([want, new], 2)))
         layer = weft.transformers.cache(model.config).layers[0]
         half = torch.ones(2, 2, 3, 16, dtype=torch.bfloat16)
         with torch.no_grad():
@@ -294,6 +302,15 @@ class Models(TestCase):
 
 class Batches(TestCase):
     """generate_batch, whose pages are read where they lie."""
+
+    def test_a_step_that_is_filled_up(self):
+        q, k = torch.randn(1, 4, 7, 16), torch.randn(1, 2, 9, 16)
+        lengths = {"cu_seq_lens_q": torch.tensor([0, 2, 5]), "cu_seq_lens_k": torch.tensor([0, 3, 9])}
+        made, _ = weft.transformers.attention(torch.nn.Module(), q, k, k, None, **lengths)
+        self.assertEqual(made[0, 5:].abs().max(), 0)
+        for rows, keys in ((slice(0, 2), slice(0, 3)), (slice(2, 5), slice(3, 9))):
+            alone, _ = weft.transformers.attention(torch.nn.Module(), q[:, :, rows], k[:, :, keys], k[:, :, keys], None)
+            self.assert_close(made[:, rows], alone)
 
     def generated(self, model, implementation):
         model.set_attn_implementation(implementation)

@@ -270,7 +270,7 @@ class Batch:
         self._bounds: dict[str, int] = {}
         self._plans: dict[Any, tuple[_weft.AttentionKernel, _weft.Plan]] = {}
         self._previous: dict[Any, tuple[_weft.AttentionKernel, _weft.Plan]] = {}
-        if previous is not None and previous.form == form and mask is None and previous.mask is None:
+        if previous is not None and mask is None and previous.mask is None:
             self._previous = previous._plans
 
     def hold(self, held: Held, bounds: Mapping[str, int], options: Options, sinks: bool) -> None:
