@@ -1,6 +1,8 @@
 // What stands beside run on the CPU: states that merge, kernels found again, attend of one request.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <tuple>
 
 #include "attention/cpu/leaf.h"
@@ -63,6 +65,17 @@ TEST(AttendHelper, AgreesWithTheReferenceInBothLayouts) {
   }
 }
 
+// Whether the thread has left the tiles of registers as it found them: a system saves what is configured.
+bool tiles_are_released() {
+#if defined(__x86_64__)
+  alignas(64) std::array<unsigned char, 64> config{};
+  if (has_bf16_tiles()) asm volatile("sttilecfg %0" : "=m"(config));
+  return std::ranges::all_of(config, [](unsigned char byte) { return byte == 0; });
+#else
+  return true;
+#endif
+}
+
 // Many rows of bf16, a last tile of few of them, dims that end inside a tile, more keys than a tile of scores has.
 TEST(AttendHelper, AgreesWithTheReferenceWherePackedRowsAreInTiles) {
   for (const int dim : {64, 72}) {
@@ -78,6 +91,7 @@ TEST(AttendHelper, AgreesWithTheReferenceWherePackedRowsAreInTiles) {
     const AttentionTensors t = problem.tensors();
     attend(problem.spec(), t.q, t.kv.k.slice(0, 0, 900), t.kv.v.slice(0, 0, 900), t.o, t.lse);
     EXPECT_EQ(problem.compare(compute_type(problem.spec(), current_isa())), "") << dim;
+    EXPECT_TRUE(tiles_are_released());
   }
 }
 
