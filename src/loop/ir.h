@@ -59,7 +59,7 @@ struct Stmt {
     copy_async,     // the 16 bytes from name[indices] on = those from `value` on, a load or a select of one and 0
     commit_copies,  // copies since the last one are a group
     wait_copies,    // until all groups but the last `value` are there
-    thread_sum,     // name[0] = its sum (`combine`) over the threads of `thread`, "warp" or "cta", in each of them
+    thread_sum,     // name[indices] = its sum (`combine`) over the threads of `thread`, "warp" or "cta", in each
   };
   Kind kind = Kind::block;
   std::string name = {};

@@ -13,7 +13,9 @@ namespace weft::loop {
 // out of the loops that they do not depend on.
 void simplify(Function& function);
 
-// Loops with a condition like `outer * 16 + inner < n` become a loop where it holds and a rest where it is asked.
+// Loops with a condition like `outer * 16 + inner < n` become a loop where it holds and a rest where it is asked. A
+// loop over CTAs whose threads add up sums together, and ask such conditions for each, has its body twice: for CTAs in
+// which all of them hold, and for others.
 void peel_tails(Function& function);
 
 // Marks loops that meet none of those right before them, so that nobody waits between (horizontal fusion): no element

@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <map>
 
 #include "loop/facts.h"
 #include "loop/passes.h"
+#include "loop/threads.h"
+#include "loop/threads/kernel.h"
 
 namespace weft::loop {
 namespace {
@@ -88,6 +91,88 @@ Body without_tails(Body body, const std::string& outer, const Tail& tail, bool i
   return result;
 }
 
+// Conditions `place < bound` of loops within, at their last iterations: where they hold there, they hold everywhere in
+// the body. Of bounds and loops around it; null where a condition is another.
+class WholeCtas {
+ public:
+  explicit WholeCtas(const Function& function) : function_(function) {}
+
+  // What says that all threads of a CTA have all of their iterations; null where no sum over threads asks for that.
+  Expr condition_of(const Body& body) {
+    look(body, false);
+    return all_;
+  }
+
+ private:
+  void look(const Body& body, bool is_in_sum) {
+    for (const Stmt& stmt : body) {
+      const bool is_loop = stmt.kind == Stmt::Kind::loop;
+      if (is_loop) within_[stmt.name] = stmt.value;
+      if (stmt.kind == Stmt::Kind::let) within_[stmt.name] = {};
+      if (is_in_sum && stmt.kind == Stmt::Kind::condition) add(stmt.value);
+      look(stmt.body, is_in_sum || is_thread_sum(stmt));
+      if (is_loop) within_.erase(stmt.name);
+    }
+  }
+
+  void add(const Expr& condition) {
+    if (condition->op != Op::less || !is_of_scalars(condition->operands[1])) return;
+    Linear last = linear_of(condition->operands[0]);
+    if (last.overflows) return;
+    const Linear place = last;
+    for (const auto& [term, coefficient] : place.terms) {
+      if (term->op != Op::variable) return;
+      const auto loop = within_.find(term->name);
+      if (loop == within_.end()) continue;
+      int64_t extent = 0;
+      if (!loop->second || !is_integer(loop->second, &extent) || extent < 1 || coefficient < 0) return;
+      last.add(term, -coefficient);
+      last.constant += coefficient * (extent - 1);
+    }
+    const Expr holds = less(expr_of(last), condition->operands[1]);
+    if (std::find(found_.begin(), found_.end(), holds) != found_.end()) return;
+    found_.push_back(holds);
+    all_ = all_ ? operation(Op::logical_and, {all_, holds}) : holds;
+  }
+
+  bool is_of_scalars(const Expr& e) const {
+    const auto& scalars = function_.scalars;
+    bool is_known = true;
+    visit(e, [&](const Expr& node) {
+      is_known = is_known && node->op != Op::load && !is_search(node->op) &&
+                 (node->op != Op::variable || std::find(scalars.begin(), scalars.end(), node->name) != scalars.end());
+    });
+    return is_known;
+  }
+
+  const Function& function_;
+  std::map<std::string, Expr> within_;
+  std::vector<Expr> found_;
+  Expr all_;
+};
+
+bool has_condition(const Body& body) {
+  bool found = false;
+  visit(body, [&](const Stmt& stmt) { found |= stmt.kind == Stmt::Kind::condition; });
+  return found;
+}
+
+// Of CTAs whose threads add up sums together, those that are full ask nothing between their loads, and no lane of a
+// warp is left out of the sum. Of the others there are few: they take no registers for copies of unrolled loops.
+void part_whole_ctas(const Function& function, Stmt& loop) {
+  if (loop.body.size() == 1 && is_cta_loop(loop.body[0])) return part_whole_ctas(function, loop.body[0]);
+  const Expr is_whole = WholeCtas(function).condition_of(loop.body);
+  if (!is_whole) return;
+  Body others = loop.body;
+  visit(others, [](Stmt& stmt) {
+    if (stmt.kind != Stmt::Kind::loop || stmt.loop != LoopKind::unroll || !has_condition(stmt.body)) return;
+    stmt.loop = LoopKind::serial;
+    stmt.annotations.emplace_back("rolled");
+  });
+  loop.body = {make_condition(is_whole, std::move(loop.body)),
+               make_condition(operation(Op::logical_not, {is_whole}), std::move(others))};
+}
+
 // A loop over ceil(bound / factor) becomes one over what is full, and the last, which is not, if there is one.
 Body peeled(Body body, Facts& facts) {
   Body result;
@@ -121,6 +206,8 @@ Body peeled(Body body, Facts& facts) {
 void peel_tails(Function& function) {
   Facts facts(function);
   function.body = peeled(std::move(function.body), facts);
+  for (Stmt& stmt : function.body)
+    if (is_cta_loop(stmt)) part_whole_ctas(function, stmt);
 }
 
 }  // namespace weft::loop

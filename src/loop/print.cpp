@@ -144,7 +144,7 @@ std::string to_text(const Body& body, int indent) {
         text += fmt::format("{}wait for copies but {}\n", space, to_text(stmt.value));
         break;
       case Stmt::Kind::thread_sum:
-        text += fmt::format("{}{}[0] = its {} over the {}\n", space, stmt.name,
+        text += fmt::format("{}{}[{}] = its {} over the {}\n", space, stmt.name, texts_of(stmt.indices),
                             stmt.combine == Op::add       ? "sum"
                             : stmt.combine == Op::maximum ? "maximum"
                                                           : "minimum",

@@ -78,7 +78,7 @@ class Simplifier {
       if (stmt.kind == Stmt::Kind::loop)
         add_loop(result, std::move(stmt));
       else if (stmt.kind == Stmt::Kind::condition)
-        add_condition(result, std::move(stmt));
+        add_condition(result, std::move(stmt), body.size() == 1);
       else
         result.push_back(std::move(stmt));
     }
@@ -145,13 +145,15 @@ class Simplifier {
     return inside;
   }
 
-  void add_condition(Body& result, Stmt stmt) {
+  // `is_alone`: the body around has nothing else whose names those within could meet.
+  void add_condition(Body& result, Stmt stmt, bool is_alone) {
     const bool may_fail = stmt.value->may_fail;
     if (!may_fail && facts_.fails(stmt.value)) return;
-    if (!may_fail && facts_.holds(stmt.value) && !declares(stmt.body)) return append(result, simplified(stmt.body));
+    if (!may_fail && facts_.holds(stmt.value) && (is_alone || !declares(stmt.body)))
+      return append(result, simplified(stmt.body));
     if (stmt.value->op == Op::logical_and) {
       Stmt inner = make_condition(stmt.value->operands[1], std::move(stmt.body));
-      return add_condition(result, make_condition(stmt.value->operands[0], {std::move(inner)}));
+      return add_condition(result, make_condition(stmt.value->operands[0], {std::move(inner)}), is_alone);
     }
     facts_.push_condition(stmt.value, stmt.body);
     stmt.body = simplified(stmt.body);

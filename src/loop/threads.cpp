@@ -286,7 +286,7 @@ class Threads {
   // target = target + x over threads, or the largest or least x.
   Body thread_sum(Stmt loop, Accesses& found) {
     ThreadSum sum = thread_sum_of(kernel_, around_, std::move(loop), num_sums_++);
-    has_cta_sum_ |= sum.is_over_cta();
+    has_cta_sum_ |= sum.is_over_cta;
     Body result = std::move(sum.begin);
     append(result, one(std::move(sum.loop), found));
     append(result, std::move(sum.together));

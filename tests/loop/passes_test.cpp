@@ -135,6 +135,47 @@ TEST(PeelTails, KeepConditionsOfLoopsThatRunFurther) {
   EXPECT_NE(text.find("for v in range(8):\n    if o * 4 + v < m:\n"), text.npos) << text;
 }
 
+// Of CTAs whose threads add up together, those in which all conditions hold ask none; the others unroll nothing.
+TEST(PeelTails, PartCtasThatAreWhole) {
+  Function function = with(
+      "  for i in range((m + 7) // 8) [bind=blockIdx.x]:\n    for r in range(4) [bind=threadIdx.y]:\n"
+      "      for k in range(4) [reduce, bind=threadIdx.x]:\n"
+      "        for e in range(2) [unroll]:\n          if i * 8 + e * 4 + r < m:\n"
+      "            A[i * 8 + e * 4 + r] = A[i * 8 + e * 4 + r] + B[k]\n");
+  simplify(function);
+  peel_tails(function);
+  simplify(function);
+  EXPECT_EQ(body_of(function), R"(for i in range((m + 7) // 8) [bind=blockIdx.x]:
+  if i * 8 + 7 < m:
+    for r in range(4) [bind=threadIdx.y]:
+      for k in range(4) [reduce, bind=threadIdx.x]:
+        for e in range(2) [unroll]:
+          A[i * 8 + e * 4 + r] = A[i * 8 + e * 4 + r] + B[k]
+  if not i * 8 + 7 < m:
+    for r in range(4) [bind=threadIdx.y]:
+      for k in range(4) [reduce, bind=threadIdx.x]:
+        for e in range(2) [rolled]:
+          if i * 8 + e * 4 + r < m:
+            A[i * 8 + e * 4 + r] = A[i * 8 + e * 4 + r] + B[k]
+)");
+}
+
+// What only some iterations know, and what no sum of threads is in, stays as it is.
+TEST(PeelTails, LeaveCtasWhoseConditionsAreOthers) {
+  for (const char* lines : {"        for e in range(2):\n          if p[e] < m:\n            A[r] = A[r] + B[k]\n",
+                            "        for e in range(p[i]):\n          if i + e < m:\n            A[r] = A[r] + B[k]\n",
+                            "        for e in range(2):\n          if i + e < p[0]:\n            A[r] = A[r] + B[k]\n",
+                            "        for e in range(2):\n          if i - e < m:\n            A[r] = A[r] + B[k]\n"}) {
+    Function function = with(
+        "  for i in range(n) [bind=blockIdx.x]:\n    for r in range(4) [bind=threadIdx.y]:\n"
+        "      for k in range(4) [reduce, bind=threadIdx.x]:\n" +
+        std::string(lines));
+    const Function before = function;
+    peel_tails(function);
+    EXPECT_EQ(body_of(function), body_of(before));
+  }
+}
+
 // Programs of nested loops with tails, by value: each pass changes nothing.
 TEST(Passes, ComputeTheSame) {
   for (const int64_t m : {0, 1, 3, 4, 5, 8}) {

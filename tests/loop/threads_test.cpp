@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "loop/codegen/printers.h"
 #include "loop/parse.h"
@@ -178,6 +179,55 @@ for i in range(n) [bind=blockIdx.x]:
     for k in range(8) [bind=threadIdx.x]:
       A[i * 8 + k] = s[0]
 )");
+}
+
+// Each with the conditions that hold for it.
+TEST(Threads, AddUpASumForEachIterationOfSpatialLoopsWithin) {
+  EXPECT_EQ(threads_of("  for i in range(n) [bind=blockIdx.x]:\n    for r in range(4) [bind=threadIdx.y]:\n"
+                       "      allocate s[2]: fp32 in register\n"
+                       "      for k in range(8) [reduce, bind=threadIdx.x]:\n        for e in range(2) [unroll]:\n"
+                       "          if i * 8 + e * 4 + r < m:\n            for v in range(3) [reduce]:\n"
+                       "              s[e] = s[e] + B[e * 8 + k]\n"),
+            R"(for i in range(n) [bind=blockIdx.x]:
+  for r in range(4) [bind=threadIdx.y]:
+    allocate s[2]: fp32 in register
+    allocate weft_sum_0[2]: fp32 in register
+    for e in range(2) [unroll]:
+      weft_sum_0[e] = 0.0
+    for k in range(8) [bind=threadIdx.x]:
+      for e in range(2) [unroll]:
+        if i * 8 + e * 4 + r < m:
+          for v in range(3) [reduce]:
+            weft_sum_0[e] = weft_sum_0[e] + B[e * 8 + k]
+    for e in range(2) [unroll]:
+      weft_sum_0[e] = its sum over the warp
+    for e in range(2) [unroll]:
+      if i * 8 + e * 4 + r < m:
+        s[e] = s[e] + weft_sum_0[e]
+)");
+}
+
+// Those that no lane of a warp misses are told apart: a launch's threads along y end with the loop that is bound to
+// them, and nothing around the sum is asked by some threads alone.
+TEST(Threads, AddUpWithWholeWarpsWhereAllOfThemCome) {
+  const auto sums = [](const std::string& around, const std::string& rows, std::array<int, 3> threads) {
+    Launches launches = split_threads(split_launches(
+        kernel_with("  for i in range(n) [bind=blockIdx.x]:\n    if " + around + ":\n      for r in range(" + rows +
+                    ") [bind=threadIdx.y]:\n        allocate s[1]: fp32 in register\n        s[0] = 0.0\n"
+                    "        for j in range(m):\n          for k in range(8) [reduce, bind=threadIdx.x]:\n"
+                    "            s[0] = s[0] + B[i * 8 + k]\n        A[i * 8 + r] = s[0]\n")));
+    launches.phases[0].threads = threads;
+    const std::string code = cuda_module({launches});
+    return code.substr(code.find("extern \"C\""));
+  };
+  constexpr const char *kWhole = "= weft_whole_warp<WeftSum>(", *kAny = "= weft_warp<WeftSum>(";
+  EXPECT_NE(sums("i * 8 < m", "4", {8, 4, 1}).find(kWhole), std::string::npos);
+  EXPECT_NE(sums("i * 8 < m", "8", {8, 4, 1}).find(kWhole), std::string::npos);
+  EXPECT_NE(sums("i * 8 < m", "4", {}).find(kAny), std::string::npos) << "any launch";
+  EXPECT_NE(sums("i * 8 < m", "2", {8, 2, 1}).find(kAny), std::string::npos) << "half of a warp";
+  EXPECT_NE(sums("i * 8 < m", "6", {8, 4, 1}).find(kAny), std::string::npos) << "two rows are left";
+  EXPECT_NE(sums("i * 8 < m", "m", {8, 4, 1}).find(kAny), std::string::npos) << "any number of rows";
+  EXPECT_NE(sums("p[i] < m", "4", {8, 4, 1}).find(kAny), std::string::npos) << "what memory says";
 }
 
 // A sum's target is accessed where its loop would: there may be no such element elsewhere.

@@ -200,6 +200,19 @@ TEST(Dependence, AFusedAxisIsOneOfARowAndAPlaceInIt) {
   EXPECT_FALSE(fused("T[v]", "v - j_indptr[i]"));
 }
 
+// As those are split, whichever of the parts is the outer loop.
+TEST(Dependence, AFusedAxisIsOneOfTheMultipleAndTheRestThatItIs) {
+  const auto split = [](int factor) {
+    return meet(fmt::format("  for r in range(8):\n    for e in range(4):\n      if e * {0} + r < nnz:\n"
+                            "        let i = T[e * {0} + r]\n        A[i, e * {0} + r - j_indptr[i]] = 1.0\n",
+                            factor),
+                {{"r", kBefore}});
+  };
+  EXPECT_FALSE(split(8));
+  EXPECT_FALSE(split(9));
+  EXPECT_TRUE(split(7));
+}
+
 TEST(Dependence, WhatTheStatementsStoreIsUnknownWhereItIsLoaded) {
   EXPECT_FALSE(meet("  for v in range(m):\n    S[T[0] + v] = S[T[0] - 1 - v]\n", {}));
   const Stage2 stage = stage_of("  for v in range(m):\n    S[T[0] + v] = S[T[0] - 1 - v]\n    T[v] = 1\n");

@@ -149,6 +149,11 @@ TEST(Legality, ASumThatThreadsOrAtomicsAddUpIsOne) {
   const std::string one = "    S[i] = S[i] + X[i, k]\n";
   expect_refused("bind(sum.k, threadIdx.x)\n", program("fp32", "    P[i] = P[i] + X[i, k]\n" + one),
                  "threads add up one sum, and 2 elements are stored within");
+  // One for each of loops within, whose number is known.
+  const std::string each = "o, u = split(sum.i, 4)\nreorder(o, sum.k, u)\nbind(sum.k, threadIdx.x)\n";
+  EXPECT_NE(stage2(each, program("fp32", one)).find("bind=threadIdx.x"), std::string::npos);
+  expect_refused("reorder(sum.k, sum.i)\nbind(sum.k, threadIdx.x)\n", program("fp32", one),
+                 "'i' within it says where; put the reduction inside");
   expect_refused("bind(sum.k, threadIdx.x)\n", program("fp32", "    S[i] = S[i] * X[i, k]\n"),
                  "threads add up a sum of the form");
   expect_refused("atomic(sum)\n", program("bf16", one), "'S' is of bf16; fp32 and fp64 are added to at once");

@@ -11,6 +11,7 @@
 #include "loop/product.h"
 #include "loop/threads.h"
 #include "loop/threads/fragments.h"
+#include "loop/threads/sums.h"
 
 namespace weft::text {
 extern const char* const loop_fragments;
@@ -185,11 +186,11 @@ struct WeftMin {
 // Over the lanes of a warp, or of the `width` of them, blockDim.x, that belong together, the same in each: neighbours
 // first, then pairs of them. The lower lane's comes first: 0 and -0 are equal, and not the same.
 template <class How, class T>
-__device__ inline T weft_lanes(T x, unsigned width) {
+__device__ inline T weft_lanes(T x, unsigned width, bool is_whole = false) {
   const unsigned lanes = width < 32 ? width : 32;
   if ((lanes & (lanes - 1)) != 0 || width % lanes != 0) __trap();
   const unsigned lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
-  const unsigned mask = (0xffffffffu >> (32 - lanes)) << lane / lanes * lanes;
+  const unsigned mask = is_whole ? 0xffffffffu : (0xffffffffu >> (32 - lanes)) << lane / lanes * lanes;
   for (unsigned step = 1; step < lanes; step *= 2) {
     const T other = __shfl_xor_sync(mask, x, step);
     x = (lane & step) != 0 ? How::of(other, x) : How::of(x, other);
@@ -201,6 +202,12 @@ template <class How, class T>
 __device__ inline T weft_warp(T x, unsigned width) {
   if (width > 32) __trap();
   return weft_lanes<How>(x, width);
+}
+// The same where all lanes of the warp are here: a mask that is a literal is not compared with the lanes that are.
+template <class How, class T>
+__device__ inline T weft_whole_warp(T x, unsigned width) {
+  if (width > 32) __trap();
+  return weft_lanes<How>(x, width, true);
 }
 // Over threadIdx.x, of which there are a power of two up to 32, or whole warps, in the order of these.
 template <class How, class T>
@@ -270,6 +277,7 @@ class Cuda : public CFamily {
     num_wide_ = 0;
     has_fragments_ = multiplies_by_mma(phase.body);
     wide_.clear();
+    whole_sums_ = sums_of_whole_warps(function, phase);
     if (function_named_ != function.name) all_wide_.emplace_back();
     function_named_ = function.name;
     std::string arguments;
@@ -313,15 +321,18 @@ class Cuda : public CFamily {
           bytes, kMostShared);
     return with_loads_ahead(function, phase.body);
   }
-  // A launch of so many threads alone: loops over them that have as many iterations are none.
+  // A launch of so many threads alone: loops over them that have as many iterations are none, and ask nothing.
   std::string note_of(const Phase& phase) const override {
     const int64_t bytes = shared_bytes(phase.body);
     std::string note = bytes == 0 ? "" : fmt::format("// Launched with {} bytes of shared memory.", bytes);
     const auto& [x, y, z] = phase.threads;
-    if (x > 0)
-      note += fmt::format("{}const struct {{ unsigned x, y, z; }} blockDim = {{{}, {}, {}}};",
-                          note.empty() ? "" : "\n  ", x, y, z);
-    return note;
+    if (x == 0) return note;
+    note += fmt::format("{}const struct {{ unsigned x, y, z; }} blockDim = {{{}, {}, {}}};", note.empty() ? "" : "\n  ",
+                        x, y, z);
+    return note + fmt::format(
+                      "\n  __builtin_assume(threadIdx.x < {});\n  __builtin_assume(threadIdx.y < {});"
+                      "\n  __builtin_assume(threadIdx.z < {});",
+                      x, y, z);
   }
 
   std::vector<std::string> checks() const override {
@@ -345,7 +356,10 @@ class Cuda : public CFamily {
     if (stmt.kind == Stmt::Kind::commit_copies) return text_of(Intrinsic::commit_copies, {});
     if (stmt.kind == Stmt::Kind::wait_copies) return text_of(Intrinsic::wait_copies, {expr(stmt.value)});
     const char* how = stmt.combine == Op::add ? "WeftSum" : stmt.combine == Op::maximum ? "WeftMax" : "WeftMin";
-    return text_of(stmt.thread == "cta" ? Intrinsic::cta_sum : Intrinsic::warp_sum, {stmt.name + "[0]", how});
+    return text_of(stmt.thread == "cta"              ? Intrinsic::cta_sum
+                   : whole_sums_.contains(stmt.name) ? Intrinsic::whole_warp_sum
+                                                     : Intrinsic::warp_sum,
+                   {fmt::format("{}[{}]", stmt.name, expr(stmt.indices[0])), how});
   }
 
  private:
@@ -427,7 +441,8 @@ class Cuda : public CFamily {
   int64_t shared_ = 0;  // bytes so far
   int num_wide_ = 0;
   bool has_fragments_ = false;
-  Names wide_;  // buffers that are read in accesses of several elements
+  Names whole_sums_;  // to which all lanes of a warp come
+  Names wide_;        // buffers that are read in accesses of several elements
   std::string function_named_;
   std::vector<Names>& all_wide_;
 };

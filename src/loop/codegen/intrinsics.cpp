@@ -41,6 +41,7 @@ constexpr Row kRows[] = {
     {Intrinsic::commit_copies, nullptr, "weft::ptx::cp_async_commit();"},
     {Intrinsic::wait_copies, nullptr, "weft::ptx::cp_async_wait<{0}>();"},
     {Intrinsic::warp_sum, nullptr, "{0} = weft_warp<{1}>({0}, blockDim.x);"},
+    {Intrinsic::whole_warp_sum, nullptr, "{0} = weft_whole_warp<{1}>({0}, blockDim.x);"},
     {Intrinsic::cta_sum, nullptr, "{0} = weft_cta<{1}>({0}, blockDim.x, weft_sums);"},
 };
 

@@ -54,8 +54,9 @@ enum class Intrinsic : uint8_t {
   copy_async,
   commit_copies,
   wait_copies,
-  // Stmt::Kind::thread_sum, over a warp or a CTA. Operands: the sum, how two of them are combined.
+  // Stmt::Kind::thread_sum, over a warp, which may be whole, or a CTA. Operands: the sum, how two of them are combined.
   warp_sum,
+  whole_warp_sum,
   cta_sum,
 };
 

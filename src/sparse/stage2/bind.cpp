@@ -10,7 +10,8 @@
 namespace weft::sparse {
 namespace {
 
-// Threads add up one sum at one place, target = target + x, or find the largest or least x.
+// Threads add up one sum, target = target + x, or find the largest or least x: one for all their iterations, or one for
+// each iteration of spatial loops within, whose extents are literals.
 std::string problem_of_thread_sum(const Stmt& loop, const std::string& thread) {
   const std::string is_reduction = "it is a reduction, whose iterations add to the same elements; ";
   if (thread != "threadIdx.x") return is_reduction + "use threadIdx.x, rfactor or atomic";
@@ -20,7 +21,9 @@ std::string problem_of_thread_sum(const Stmt& loop, const std::string& thread) {
   const std::function<void(const Body&)> look = [&](const Body& body) {  // init will stand before the loop
     for (const Stmt& stmt : body) {
       if (stmt.kind == Stmt::Kind::store) store = &stmt, ++num_stores;
-      if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::let) inside.insert(stmt.name);
+      const bool is_loop = stmt.kind == Stmt::Kind::loop;
+      const bool has_sums = is_loop && !stmt.reduction && loop::is_integer(stmt.value);
+      if ((is_loop || stmt.kind == Stmt::Kind::let) && !has_sums) inside.insert(stmt.name);
       look(stmt.body);
     }
   };

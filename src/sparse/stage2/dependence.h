@@ -17,7 +17,8 @@
 // - Equal x // e and x % e, which fuse makes, are of equal x.
 // - indices[.., p] of an axis are unique below one parent: equal ones are of equal p. Padding holds the axis' length
 //   again and again; a condition has to leave it out.
-// - Equal operations of equal operands are equal: (row, v - indptr[row]), which fused axes are, is of one v.
+// - Equal operations of equal operands are equal: (row, v - indptr[row]), which fused axes are, is of one v, and so of
+//   one multiple and one rest where v is these.
 // What is loaded from where the statements store may be anything; but from memory that only holds a copy, as cache_read
 // makes it, what was copied is loaded (loop/copies.h).
 #pragma once

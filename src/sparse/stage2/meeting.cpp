@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 namespace weft::sparse {
@@ -150,6 +151,13 @@ void Meeting::derive(const Pair& equation) {
     derive_unique(terms[0].first, terms[1].first);
   }
   derive_parts(equation);
+  // What is left of it where known equal terms are gone.
+  Linear plain = loop::linear_of(equation.first), left, right;
+  plain.add(loop::linear_of(equation.second), -1);
+  if (terms.empty() || terms.size() == plain.terms.size()) return;
+  for (const auto& [term, coefficient] : terms) (coefficient > 0 ? left : right).add(term, std::abs(coefficient));
+  (sum.constant > 0 ? left : right).constant = std::abs(sum.constant);
+  assume(sum_of(left), sum_of(right));
 }
 
 // Equal sums of multiples and rests below.

@@ -45,6 +45,7 @@ static const struct { WeftCtas x; } gridDim{};
 
 #define __syncthreads() weft::simt::cta_sync()
 #define __trap() weft::simt::trap()
+#define __builtin_assume(condition) ((condition) ? (void)0 : weft::simt::trap())
 #define printf(...) ((void)0)  // a card says why it traps
 // Whoever names the lanes of less than a warp is one of a whole warp all the same here.
 #define __shfl_xor_sync(mask, x, step) weft_shuffle_xor(x, step)
