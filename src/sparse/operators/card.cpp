@@ -75,33 +75,37 @@ CardLanes card_edge_lanes(int64_t feat, DType dtype, const CardCut& cut) {
 std::string card_edges(const CardEdges& edges) {
   const std::string& it = edges.iteration;
   const auto [vector, lanes, per_cta] = card_edge_lanes(edges.feat, edges.dtype, edges.cut);
-  std::string text = fmt::format("sparse_fuse({0}, I, J)\nlower()\nmaterialise_rows({0}.i_j)\n", it);
-  std::string inner = it + ".k";
-  std::string order;
-  if (edges.feat > lanes * vector) {
-    text += fmt::format("{0}_ko, {0}_kr = split({1}, {2})\n", it, inner, lanes * vector);
-    inner = it + "_kr";
-    order = it + "_ko";
-  }
-  std::string lane = inner;
-  if (vector > 1 && lanes > 1) {
-    text += fmt::format("{0}_kl, {0}_kv = split({1}, {2})\n", it, inner, vector);
-    lane = it + "_kl";
-    order += (order.empty() ? "" : ", ") + it + "_kv";
-    text += fmt::format("unroll({}_kv)\n", it);
-  }
-  if (lanes > 1) {
-    if (!order.empty()) text += fmt::format("reorder({}, {})\n", lane, order);
-    text += fmt::format("bind({}, threadIdx.x)\n", lane);
-  } else if (vector > 1) {
-    text += fmt::format("unroll({})\n", inner);
-  }
-  if (!edges.heads.empty()) text += fmt::format("bind({}.{}, blockIdx.y)\n", it, edges.heads);
-  text += fmt::format("{0}_eo, {0}_ei = split({0}.i_j, {1})\n", it, per_cta);
   const int64_t each = edges.cut.each > 0 ? edges.cut.each : kEdgesOfThread;
-  if (each > 1) text += fmt::format("{0}_ep, {0}_em = split({0}_eo, {1})\n", it, each);
-  return text + fmt::format("bind({0}_{1}, blockIdx.x)\nbind({0}_ei, threadIdx.y)\ncache_write({0}_ei, register)\n", it,
-                            each > 1 ? "ep" : "eo");
+  std::string text = fmt::format("sparse_fuse({0}, I, J)\nlower()\nmaterialise_rows({0}.i_j)\n", it);
+  text += fmt::format("{0}_eo, {0}_ei = split({0}.i_j, {1})\n", it, per_cta * each);
+  // Lanes add up once all elements of a thread are there, so that nothing waits between their loads.
+  std::string edge = it + "_ei", lane = it + ".k", within;
+  const auto add = [&](const std::string& loop) { within += ", " + loop; };
+  if (each > 1) {
+    text += fmt::format("{0}_em, {0}_er = split({0}_ei, {1})\nunroll({0}_em)\n", it, per_cta);
+    edge = it + "_er";
+    add(it + "_em");
+  }
+  if (edges.feat > lanes * vector) {
+    text += fmt::format("{0}_ko, {0}_kr = split({1}, {2})\n", it, lane, lanes * vector);
+    lane = it + "_kr";
+    add(it + "_ko");
+  }
+  if (vector > 1 && lanes > 1) {
+    text += fmt::format("{0}_kl, {0}_kv = split({1}, {2})\nunroll({0}_kv)\n", it, lane, vector);
+    lane = it + "_kl";
+  } else if (vector > 1) {
+    text += fmt::format("unroll({})\n", lane);
+  }
+  // A loop over the features of one lane stays the innermost one.
+  if (lanes > 1)
+    text += fmt::format("reorder({}, {}{})\n", edge, lane, within);
+  else if (!within.empty())
+    text += fmt::format("reorder({}{}, {})\n", edge, within, lane);
+  text += fmt::format("cache_write({}, register)\n", edge);
+  if (lanes > 1) text += fmt::format("bind({}, threadIdx.x)\n", lane);
+  if (!edges.heads.empty()) text += fmt::format("bind({}.{}, blockIdx.y)\n", it, edges.heads);
+  return text + fmt::format("bind({0}_eo, blockIdx.x)\nbind({1}, threadIdx.y)\n", it, edge);
 }
 
 std::string card_blocks(const CardEdges& edges) {

@@ -23,7 +23,7 @@ struct CardCut {
   int64_t vector = 0;  // most features that a lane has at once; 0: 16 bytes of them
   int64_t rows = 0;    // rows, or elements, side by side in a CTA; 0: as many as 256 threads have
   int64_t ahead = 0;   // elements of a row whose gathers are on their way; 0: four
-  int64_t each = 0;    // elements that a thread has one after another: of a row's piece, or of dot products
+  int64_t each = 0;    // elements of a thread: of a row's piece, or of dot products, whose rows it loads together
   friend auto operator<=>(const CardCut&, const CardCut&) = default;
 };
 

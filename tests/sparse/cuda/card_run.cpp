@@ -127,6 +127,33 @@ void expect_calls_as_on_the_cpu(const std::vector<int64_t>& features, const std:
   }
 }
 
+void expect_edges_as_on_the_cpu(DType dtype, int64_t feat) {
+  constexpr int64_t kRows = 19, kCols = 23;
+  std::vector<int32_t> indptr{0}, indices;  // more than two CTAs have
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kCols; ++j)
+      if ((i * 7 + j) % 4 != 0) indices.push_back(static_cast<int32_t>(j));
+    indptr.push_back(static_cast<int32_t>(indices.size()));
+  }
+  const Structure a = csr(kRows, kCols, indptr, indices);
+  const auto typed = [&](size_t count, uint32_t seed, std::initializer_list<int64_t> shape) {
+    const Values values = random_values(count, seed);
+    Array array(DType::fp32, shape);
+    std::memcpy(array.bytes().data(), values.data(), array.bytes().size());
+    return converted(array, dtype);
+  };
+  const Array values = typed(indices.size(), 1, {a.nnz()});
+  const Array x = typed(static_cast<size_t>(kRows * feat), 2, {kRows, feat});
+  const Array y = typed(static_cast<size_t>(kCols * feat), 3, {kCols, feat});
+  Array want(dtype, {a.nnz()}), got(dtype, {a.nnz()});
+  sddmm(a, values, x, y, want);
+  const OnCard there_values(values), there_x(x), there_y(y), there(got);
+  sddmm(a, there_values, there_x, there_y, there, {}, Stream::cuda(nullptr));
+  there.fetch();
+  expect_close(values_of(got), values_of(want), dtype == DType::fp32 ? 2e-5 : 1. / 64,
+               fmt::format("edges of {} features", feat));
+}
+
 void expect_long_rows_as_on_the_cpu(DType dtype, int64_t feat) {
   constexpr int64_t kRows = 12, kCols = 1200;
   // Of as many pieces as a group takes, of one element more; groups that are full; and some that no CTA takes.

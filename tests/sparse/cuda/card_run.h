@@ -51,6 +51,8 @@ RunArguments arguments_of(const Operator& op, const std::string& axis, const Str
 // Calls of the ready operators with tensors of the card give what the same calls give on the CPU: with so many
 // features, and with the first of them also in these formats.
 void expect_calls_as_on_the_cpu(const std::vector<int64_t>& features, const std::vector<std::string>& formats);
+// SDDMM with so many elements that some CTAs have as many as they take.
+void expect_edges_as_on_the_cpu(DType dtype, int64_t feat);
 // SpMM of a matrix with rows that are cut into pieces, some of them, where rows have 1024 features, too long for a CTA.
 void expect_long_rows_as_on_the_cpu(DType dtype, int64_t feat);
 // Gradients that are sums of such rows, or columns.

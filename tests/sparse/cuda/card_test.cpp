@@ -26,6 +26,11 @@ TEST(SparseCallsOnCard, AreAsOnTheCpu) {
   expect_calls_as_on_the_cpu({12, 1, 3, 32, 128, 144}, {"hyb(1, 2)", "bsr(2), coo()", "dia()", "sr_bcrs(4, 2)"});
 }
 
+TEST(SparseCallsOnCard, AddUpEdgesOfWholeCtasAndOfTheRest) {
+  for (const DType dtype : {DType::fp32, DType::bf16})
+    for (const int64_t feat : {1, 12, 32, 72, 128, 512}) expect_edges_as_on_the_cpu(dtype, feat);
+}
+
 TEST(SparseCallsOnCard, AddUpLongRowsInPieces) {
   for (const DType dtype : {DType::fp32, DType::bf16})
     for (const int64_t feat : {1, 8, 32, 128, 1024}) expect_long_rows_as_on_the_cpu(dtype, feat);

@@ -105,6 +105,13 @@ TEST_F(SparseCard, RunsCallsWhereTheirTensorsLie) {
   EXPECT_EQ(launched.count("weft_spmm_2"), 0u);
 }
 
+// CTAs whose threads all have elements, and one that has fewer.
+TEST_F(SparseCard, AddsUpEdgesOfWholeCtasAndOfTheRest) {
+  expect_edges_as_on_the_cpu(DType::fp32, 32);
+  expect_edges_as_on_the_cpu(DType::fp32, 72);
+  expect_edges_as_on_the_cpu(DType::bf16, 128);
+}
+
 // In one launch, but for a row that is too long for a CTA: of that, pieces of all CTAs, and their sum.
 TEST_F(SparseCard, AddsUpLongRowsInPieces) {
   std::vector<std::string> launched;
