@@ -58,9 +58,9 @@ void expect_long_rows_as_on_the_cpu(DType dtype, int64_t feat);
 // Gradients that are sums of such rows, or columns.
 void expect_long_gradients_as_on_the_cpu(int64_t feat);
 // RGMS of rows with no edge, one and several of a relation, in more than one tile and group of tensor cores' rows: with
-// values, without, and with at most one edge of a relation in a row. So many features go in and out.
+// values, without, and with at most one edge of a relation in a row; held against fp64. So many features go in and out.
 enum class Edges : uint8_t { weighted, plain, single };
-void expect_relations_as_on_the_cpu(Edges edges, DType dtype, int64_t feat_in, int64_t feat_out);
+void expect_relations_as_computed(Edges edges, DType dtype, int64_t feat_in, int64_t feat_out);
 // The case's program on the card computes what the interpreter computes of it without its schedule.
 void expect_as_interpreted(const ReadyCase& c);
 
