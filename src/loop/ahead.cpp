@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kMostAhead = 4;      // iterations
 constexpr int64_t kMostElements = 32;  // of a thread, in registers
+constexpr const char* kGroups = "weft_q_";
 
 bool loads_within(const Expr& index) {
   bool loads = false;
@@ -75,8 +76,10 @@ class LoadsAhead {
     for (const Gather& gather : gathers) elements += gather.lanes;
     const int64_t ahead = std::min({prefetch_distance(loop), kMostAhead, kMostElements / elements});
     if (ahead < 2) return false;
-    const std::string outer = fmt::format("weft_q_{}", num_loops_++);
-    const Expr extent = loop.value, whole = floor_div(extent, ahead), rest = modulo(extent, ahead);
+    const std::string outer = fmt::format("{}{}", kGroups, num_loops_);
+    const Expr extent = variable(fmt::format("weft_extent_{}", num_loops_++));
+    result.push_back(make_let(extent->name, loop.value));
+    const Expr whole = floor_div(extent, ahead), rest = modulo(extent, ahead);
     Body group;
     add_iterations(loop, gathers, ahead, variable(outer) * ahead, {}, group);
     Stmt groups = make_loop(outer, whole, std::move(group));
@@ -135,5 +138,11 @@ class LoadsAhead {
 }  // namespace
 
 Body with_loads_ahead(const Function& function, const Body& body) { return LoadsAhead(function).made(body); }
+
+bool has_loads_ahead(const Body& body) {
+  bool found = false;
+  visit(body, [&](const Stmt& stmt) { found |= stmt.kind == Stmt::Kind::loop && stmt.name.starts_with(kGroups); });
+  return found;
+}
 
 }  // namespace weft::loop

@@ -277,6 +277,7 @@ class Cuda : public CFamily {
     num_wide_ = 0;
     has_fragments_ = multiplies_by_mma(phase.body);
     wide_.clear();
+    is_fixed_ = phase.threads[0] > 0;
     whole_sums_ = sums_of_whole_warps(function, phase);
     if (function_named_ != function.name) all_wide_.emplace_back();
     function_named_ = function.name;
@@ -288,7 +289,15 @@ class Cuda : public CFamily {
     for (const std::string& scalar : function.scalars) add("long long " + scalar);
     for (const std::string& real : function.reals) add("double weft_real_" + real);
     if (!failures_of(function).empty()) add("unsigned long long* weft_failures");
-    return fmt::format("extern \"C\" __global__ void {}({}) {{", name, arguments);
+    return fmt::format("extern \"C\" {}__global__ void {}({}) {{", launch_bounds(phase), name, arguments);
+  }
+  // Unrolled groups of loads take all registers that they get, and few threads with many loads hide less than many with
+  // some.
+  std::string launch_bounds(const Phase& phase) const {
+    constexpr int kThreadsOfMultiprocessor = 1536;  // 40 registers each
+    const int threads = phase.threads[0] * phase.threads[1] * phase.threads[2];
+    if (threads == 0 || has_fragments_ || !has_loads_ahead(phase.body)) return {};
+    return fmt::format("__launch_bounds__({}, {}) ", threads, std::max(1, kThreadsOfMultiprocessor / threads));
   }
   // Arguments have their names already.
   std::string buffer_declaration(const Buffer& buffer, size_t, bool) const override {
@@ -306,8 +315,14 @@ class Cuda : public CFamily {
       first = loop.thread;
       step = (loop.thread.starts_with("block") ? "gridDim." : "blockDim.") + loop.thread.substr(loop.thread.size() - 1);
     }
-    line(fmt::format("for (long long {0} = {1}; {0} < {2}; {0} += {3}) {{", loop.name, first, expr(loop.value, 6),
-                     step));
+    bool loads = false;  // then it is read once, and not at each step
+    visit(loop.value, [&](const Expr& e) { loads |= e->op == Op::load || is_search(e->op); });
+    const std::string end = loads ? "weft_end_" + loop.name : expr(loop.value, 6);
+    // A launch has as many CTAs along x as it knows to be there (sparse/cuda/grid.h).
+    if (is_fixed_ && !loads && loop.thread == "blockIdx.x")
+      return line(fmt::format("if (const long long {0} = {1}; {0} < {2}) {{", loop.name, first, end));
+    line(fmt::format("for (long long {0} = {1}{4}; {0} < {2}; {0} += {3}) {{", loop.name, first, end, step,
+                     loads ? fmt::format(", {} = {}", end, expr(loop.value, 1)) : ""));
   }
   Target target() const override { return Target::cuda; }
   std::vector<std::string> product_share(const Stmt& loop) const override {
@@ -441,6 +456,7 @@ class Cuda : public CFamily {
   int64_t shared_ = 0;  // bytes so far
   int num_wide_ = 0;
   bool has_fragments_ = false;
+  bool is_fixed_ = false;  // text of launches of so many threads alone
   Names whole_sums_;  // to which all lanes of a warp come
   Names wide_;        // buffers that are read in accesses of several elements
   std::string function_named_;

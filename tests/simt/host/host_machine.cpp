@@ -63,7 +63,7 @@ std::string host_text_of_program(const cuda::KernelText& text) {
   ensure(at != program.npos, "'{}' takes shared memory otherwise", text.name);
   program.replace(at, of_card.size(), "return weft::simt::shared_memory();");
   // All of its kernels, so that each program is compiled once.
-  const std::string head = "extern \"C\" __global__ void ";
+  const std::string head = "__global__ void ";
   std::string launches;
   for (size_t kernel = program.find(head); kernel != program.npos; kernel = program.find(head, kernel + 1)) {
     const size_t begin = kernel + head.size();

@@ -5,6 +5,7 @@
 #include "tests/simt/sparse/kernels.h"
 
 #define __global__
+#define __launch_bounds__(...)
 #define __device__
 #define __shared__  // memory of the CTA is what weft_shared_memory() gives: see kernels.cpp
 
