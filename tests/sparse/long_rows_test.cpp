@@ -27,7 +27,8 @@ Structure rows_of(const std::vector<int32_t>& lengths) {
 void expect_tiles(const std::vector<int32_t>& lengths, int64_t group, int64_t longest_piece = kPieceOfRow) {
   SCOPED_TRACE(fmt::format("{} rows in groups of {}", lengths.size(), group));
   const Structure a = rows_of(lengths);
-  const RowGroups groups = row_groups(*a.data(), group, longest_piece);
+  const PiecesAtOnce at_once{.of_cta = group, .of_card = 8448};
+  const RowGroups groups = row_groups(*a.data(), at_once, longest_piece);
   const Level &group_rows = groups.rows.data()->levels[1], &places = groups.rows.data()->levels[2];
   const Level &group_pieces = groups.pieces.data()->levels[1], &elements = groups.pieces.data()->levels[2];
   EXPECT_EQ(elements.indices, a.data()->levels[1].indices);
@@ -41,7 +42,7 @@ void expect_tiles(const std::vector<int32_t>& lengths, int64_t group, int64_t lo
     ASSERT_EQ(static_cast<int32_t>(row), group_rows.indptr[w]);
     for (; row < static_cast<size_t>(group_rows.indptr[w + 1]); ++row) {
       const int32_t num_pieces = places.indptr[row + 1] - places.indptr[row];
-      const bool is_huge = lengths[row] > group * most_of_piece(a.nnz(), group);
+      const bool is_huge = lengths[row] > group * most_of_piece(a.nnz(), at_once);
       ASSERT_EQ(num_pieces == 0, is_huge);
       const int32_t first = first_piece + groups.first[row];
       for (int32_t p = first; p < first + std::max(num_pieces, 1); ++p) {
@@ -69,12 +70,34 @@ void expect_tiles(const std::vector<int32_t>& lengths, int64_t group, int64_t lo
     ASSERT_EQ(levels[3].indices[e], elements.indices[static_cast<size_t>(groups.order[e])]);
 }
 
-// As long as each of those that compute at once has as much to do.
+// As long as each of those that run at once has as much to do, on as many multiprocessors as the card has.
 TEST(LongRows, HavePiecesAsLongAsTheOthersTake) {
-  EXPECT_EQ(most_of_piece(88'651, 8), 128);
-  EXPECT_EQ(most_of_piece(1'166'243, 8), 207);
-  EXPECT_EQ(most_of_piece(11'461'589, 8), 512);
-  EXPECT_EQ(most_of_piece(11'461'589, 32), 508);
+  VectorUnit unit = vector_unit(Device::cuda());
+  const auto most = [&](int64_t nnz, int64_t feat) {
+    return most_of_piece(nnz, pieces_at_once(feat, DType::fp32, {}, unit));
+  };
+  EXPECT_EQ(most(88'651, 128), 128);
+  EXPECT_EQ(most(1'166'243, 128), 276);
+  EXPECT_EQ(most(11'461'589, 128), 512);
+  EXPECT_EQ(most(5'000'000, 32), 295);
+  unit.num_multiprocessors = 66;
+  EXPECT_EQ(most(5'000'000, 32), 512);
+  EXPECT_EQ(most(2'500'000, 32), 295);
+}
+
+// A CTA of few side by side takes more in turn, as far as memory for their sums is little.
+TEST(LongRows, StandInCtasOfSixteenPiecesAndMore) {
+  const VectorUnit unit = vector_unit(Device::cuda());
+  const auto of_cta = [&](int64_t feat, const CardCut& cut = {}) {
+    return pieces_at_once(feat, DType::fp32, cut, unit).of_cta;
+  };
+  EXPECT_EQ(of_cta(32), 32);
+  EXPECT_EQ(of_cta(64), 16);
+  EXPECT_EQ(of_cta(128), 16);
+  EXPECT_EQ(of_cta(256), 8);
+  EXPECT_EQ(of_cta(512), 4);
+  EXPECT_EQ(of_cta(4096), 1);
+  EXPECT_EQ(of_cta(128, {.rows = 8}), 8);
 }
 
 TEST(LongRows, AreCutIntoPiecesThatTileTheMatrix) {

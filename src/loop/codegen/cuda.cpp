@@ -457,8 +457,8 @@ class Cuda : public CFamily {
   int num_wide_ = 0;
   bool has_fragments_ = false;
   bool is_fixed_ = false;  // text of launches of so many threads alone
-  Names whole_sums_;  // to which all lanes of a warp come
-  Names wide_;        // buffers that are read in accesses of several elements
+  Names whole_sums_;       // to which all lanes of a warp come
+  Names wide_;             // buffers that are read in accesses of several elements
   std::string function_named_;
   std::vector<Names>& all_wide_;
 };

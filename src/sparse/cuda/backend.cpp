@@ -42,7 +42,8 @@ class CudaBackend : public Backend {
       const cuda::Card& card = cuda::Card::at(device.index);
       return Machine{.model = card.name(),
                      .l2_bytes = static_cast<int64_t>(card.l2_bytes()),
-                     .has_mma = cuda::runtime().architecture(device) != "sm_75"};
+                     .has_mma = cuda::runtime().architecture(device) != "sm_75",
+                     .num_multiprocessors = cuda::runtime().num_multiprocessors(device)};
     });
   }
   std::string architecture(Device device) const override { return cuda::runtime().architecture(device); }

@@ -95,8 +95,14 @@ void find_huge_rows(const Level& level, int64_t longest, RowGroups& found) {
                     {.kind = AxisKind::sparse_variable, .length = level.length, .indptr = of_piece, .indices = cols}});
 }
 
-// Pieces that a CTA computes side by side.
-int64_t group_of(int64_t feat, DType dtype, const CardCut& cut) { return card_lanes(feat, dtype, cut).rows_of_cta; }
+// Pieces of a CTA: as many as it computes side by side, or twice or four times as many of few, so that CTAs are fewer
+// and wait less for the longest, as long as their sums leave the cache its memory.
+int64_t group_of(int64_t feat, DType dtype, const CardCut& cut) {
+  constexpr int64_t kFew = 16, kBytes = 8 << 10;
+  const int64_t side_by_side = card_lanes(feat, dtype, cut).rows_of_cta;
+  if (cut.rows > 0) return side_by_side;
+  return std::max(side_by_side, std::min<int64_t>(kFew, kBytes / (feat * static_cast<int64_t>(sizeof(float)))));
+}
 
 // Compiled by the first who asks.
 const Operator& kept_operator_of(LongRowsPart part, const LongRowsForm& form, Device device) {
@@ -120,11 +126,11 @@ LongRows& long_rows_of(const Structure::Data& structure) {
   return *structure.long_rows;
 }
 
-const RowGroups& groups_of(const Structure::Data& structure, int64_t group, int64_t piece) {
+const RowGroups& groups_of(const Structure::Data& structure, const PiecesAtOnce& at_once, int64_t piece) {
   LongRows& kept = long_rows_of(structure);
   const std::lock_guard lock(kept.mutex);
-  std::unique_ptr<const RowGroups>& found = kept.groups[{group, piece}];
-  if (found == nullptr) found = std::make_unique<const RowGroups>(row_groups(structure, group, piece));
+  std::unique_ptr<const RowGroups>& found = kept.groups[{at_once, piece}];
+  if (found == nullptr) found = std::make_unique<const RowGroups>(row_groups(structure, at_once, piece));
   return *found;
 }
 
@@ -141,14 +147,19 @@ bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype)
   return has_memory_for_groups(feat, dtype) && long_rows_of(structure).any;
 }
 
-int64_t most_of_piece(int64_t nnz, int64_t group) {
-  constexpr int64_t kCtas = 132 * 8;  // of an H200
-  return std::clamp<int64_t>(nnz * 3 / (2 * kCtas * group), 128, 512);
+PiecesAtOnce pieces_at_once(int64_t feat, DType dtype, const CardCut& cut, const VectorUnit& unit) {
+  constexpr int64_t kThreads = 1536;  // of a multiprocessor
+  return {.of_cta = group_of(feat, dtype, cut),
+          .of_card = unit.num_multiprocessors * kThreads / card_lanes(feat, dtype, cut).lanes};
 }
 
-RowGroups row_groups(const Structure::Data& structure, int64_t group, int64_t piece) {
+int64_t most_of_piece(int64_t nnz, const PiecesAtOnce& at_once) {
+  return std::clamp<int64_t>(nnz * 3 / (2 * at_once.of_card), 128, 512);
+}
+
+RowGroups row_groups(const Structure::Data& structure, const PiecesAtOnce& at_once, int64_t piece) {
   const Level& level = structure.levels[1];
-  const int64_t longest = group * most_of_piece(level.num_positions, group);
+  const int64_t group = at_once.of_cta, longest = group * most_of_piece(level.num_positions, at_once);
   RowGroups found;
   std::vector<int32_t> of_group{0}, pieces_of_group{0}, places{0}, ends{0};
   for (size_t i = 0; i + 1 < level.indptr.size(); ++i) {
@@ -247,8 +258,8 @@ void sum_long_rows(const Structure& a, const RowSums& sums, Stream stream, const
                           .is_weighted = static_cast<bool>(sums.weights),
                           .is_ordered = static_cast<bool>(sums.order),
                           .cut = cut};
-  const RowGroups& groups =
-      groups_of(data_of(a, "a"), group_of(form.feat, form.dtype, cut), cut.each > 0 ? cut.each : kPieceOfRow);
+  const PiecesAtOnce at_once = pieces_at_once(form.feat, form.dtype, cut, unit_of(device));
+  const RowGroups& groups = groups_of(data_of(a, "a"), at_once, cut.each > 0 ? cut.each : kPieceOfRow);
   const auto of = [&](LongRowsPart part) -> const Operator& {
     return operator_of ? operator_of(part, form) : kept_operator_of(part, form, device);
   };

@@ -5,6 +5,7 @@
 //   if (runs_in_groups(data_of(a, "a"), feat, dtype)) sum_long_rows(a, {.values = values, .b = b, .c = c}, stream);
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,12 +22,18 @@ namespace weft::sparse {
 inline constexpr int64_t kPieceOfRow = 32;       // elements, if none is named; rows of more than two are long
 inline constexpr int64_t kPieceOfHugeRow = 128;  // of a row whose pieces would be longer
 
-// The longest pieces of a row that has as many as a CTA computes side by side, of a matrix with so many elements: half
-// as much again as the share of those that compute at once, so that no piece is on its way when all others have ended.
-int64_t most_of_piece(int64_t nnz, int64_t group);
+// How many pieces of rows run at once: in a CTA, which adds them up, and on all multiprocessors.
+struct PiecesAtOnce {
+  int64_t of_cta = 1, of_card = 1;
+  friend auto operator<=>(const PiecesAtOnce&, const PiecesAtOnce&) = default;
+};
+PiecesAtOnce pieces_at_once(int64_t feat, DType dtype, const CardCut& cut, const VectorUnit& unit);
+// The longest pieces of a row that has as many as a CTA takes, of a matrix with so many elements: half as much again as
+// the share of those that run at once, so that no piece is on its way when all others have ended.
+int64_t most_of_piece(int64_t nnz, const PiecesAtOnce& at_once);
 
-// How a matrix in CSR is shared by CTAs that compute `group` pieces side by side. Groups of rows tile the matrix, and
-// their pieces tile its elements, which stay where they are.
+// How a matrix in CSR is shared by CTAs. Groups of rows tile the matrix, and their pieces, of which a CTA has at most
+// `of_cta`, tile its elements, which stay where they are.
 struct RowGroups {
   Structure pieces = {};               // groups, below each its pieces, and their columns
   Structure rows = {};                 // groups, below each its rows, and below these as many places as it has pieces
@@ -35,13 +42,13 @@ struct RowGroups {
   Structure huge = {};  // an axis of one, below it huge rows, below each its pieces and their columns; or none
   std::vector<int32_t> order = {};  // where the matrix holds each element of `huge`
 };
-RowGroups row_groups(const Structure::Data& structure, int64_t group, int64_t piece = kPieceOfRow);
+RowGroups row_groups(const Structure::Data& structure, const PiecesAtOnce& at_once, int64_t piece = kPieceOfRow);
 
-// What structures keep of it, by `group` and `piece`. Thread-safe.
+// What structures keep of it, by `at_once` and `piece`. Thread-safe.
 struct LongRows {
   bool any = false;
   std::mutex mutex = {};
-  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<const RowGroups>> groups = {};
+  std::map<std::pair<PiecesAtOnce, int64_t>, std::unique_ptr<const RowGroups>> groups = {};
 };
 // Whether it is of a matrix in CSR some row of which is longer than two pieces, and a CTA has memory for the sums of
 // its pieces.

@@ -22,7 +22,10 @@ VectorUnit vector_unit(Device device) {
 
 VectorUnit unit_of(Device device) {
   VectorUnit unit = vector_unit(device);
-  if (unit.is_of_card) unit.has_mma = machine(device).has_mma;
+  if (!unit.is_of_card) return unit;
+  const Machine& card = machine(device);
+  unit.has_mma = card.has_mma;
+  unit.num_multiprocessors = card.num_multiprocessors;
   return unit;
 }
 

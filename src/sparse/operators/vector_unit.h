@@ -12,7 +12,9 @@ namespace weft::sparse {
 struct VectorUnit {
   int64_t lanes = 16, registers = 32;
   bool is_of_card = false;  // then schedules bind rows to CTAs and features to threads (card.h)
-  bool has_mma = true;      // of a card: tensor cores that take bf16
+  // Of a card:
+  bool has_mma = true;                // tensor cores that take bf16
+  int64_t num_multiprocessors = 132;  // as an H200 has, where no card is asked
 };
 VectorUnit vector_unit(Isa isa);
 VectorUnit vector_unit(Device device);  // of this CPU, or of a card from sm_80 on
