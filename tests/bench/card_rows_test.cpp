@@ -104,6 +104,26 @@ TEST_F(CardRows, OfOtherPlansStandBesideThePlanOfTheSameWork) {
   EXPECT_EQ(rows_.of("prefix"), (List{"bandwidth GB/s", "time us", "time over the plain plan's x"}));
 }
 
+TEST_F(CardRows, OfAblationsStandWhereTheyAreAskedFor) {
+  options_.only = "ablation";
+  measure_sparse(options_, rows_);
+  const List times(2, "time us");
+  EXPECT_EQ(rows_.of("F32: csr, "), times);
+  EXPECT_EQ(rows_.of("F128: hyb("), List(5, "time us"));
+  EXPECT_EQ(rows_.of("50 % F512: "), times);
+  for (const char* row : {"a relation at a time", "tiles of rows, FMA", "tiles of rows, tensor cores"})
+    EXPECT_EQ(rows_.of(row), (List{"time us", "memory beside tensors MB"})) << row;
+  EXPECT_EQ(rows_.count(), 2u * 7 + 3 * 2 + 3 * 2);
+}
+
+// Of other widths than 32 and 128 rows stand where they are asked for, too.
+TEST_F(CardRows, OfSparseOperatorsHaveTheWidthThatIsAskedFor) {
+  options_.only = "F256";
+  measure_sparse(options_, rows_);
+  EXPECT_EQ(rows_.of("spmm "), (List{"rate GFLOP/s", "bandwidth of the floor GB/s"}));
+  EXPECT_EQ(rows_.count(), 4u);
+}
+
 TEST_F(CardRows, OfQuestStandBesidePlainDecode) {
   options_.only = "quest 32q/8kv hd128 page16 bf16 64 pages kv4096";
   measure_attention(options_, rows_);

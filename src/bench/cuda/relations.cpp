@@ -146,6 +146,12 @@ class RelationRows {
 
 }  // namespace
 
+sparse::CooTensor edges_of_rgcn(const BenchOptions& options) {
+  for (const RelationCase& work : cases_of(options))
+    if (work.name.starts_with("rgcn")) return work.edges();
+  return side_by_side(typed_graph(7262, 45, 48810).edges, 32);
+}
+
 void measure_relations(CardBench& bench, const BenchOptions& options, BenchReport& report) {
   const auto wanted = [&](const std::string& name) { return name.find(options.only) != std::string::npos; };
   for (const RelationCase& work : cases_of(options)) {

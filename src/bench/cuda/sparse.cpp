@@ -1,5 +1,5 @@
 // `weft bench sparse --device cuda:0`: SpMM and SDDMM over generated graphs, blocks, RGMS,
-// and training. The ceiling of a row is a kernel that only loads the rows that it gathers, in turns with it; beside it,
+// and training; where rows are asked for by name, also other widths (--only F64, F256, F512) and ablations. The ceiling of a row is a kernel that only loads the rows that it gathers, in turns with it; beside it,
 // what has to move at the rate of a plain read of as much. Runs are nodes of a graph over the same tensors, as the
 // layers of a model find them.
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 
 #include "bench/cuda/placed.h"
 #include "bench/cuda/relations.h"
+#include "bench/cuda/sparse_ablation.h"
 #include "bench/cuda/sparse_blocks.h"
 #include "bench/measure.h"
 #include "bench/sparse/cases.h"
@@ -101,7 +102,9 @@ void measure_sparse_on_card(const BenchOptions& options, BenchReport& report) {
                   to_string(options.device), bench.card().name(), bench.card().num_multiprocessors()));
   const std::vector<SparseCase> graphs = graphs_of(options);
   for (const SparseCase& a : graphs)
-    for (const int64_t feat : {32, 128}) {
+    for (const int64_t feat : {32, 128, 64, 256, 512}) {
+      const bool is_asked = options.only.find(fmt::format("F{}", feat)) != options.only.npos;
+      if (feat != 32 && feat != 128 && !is_asked) continue;
       const auto wanted = [&](const std::string& name) { return name.find(options.only) != name.npos; };
       const std::string spmm = fmt::format("spmm {} F{}", a.name, feat),
                         sddmm = fmt::format("sddmm {} F{}", a.name, feat);
@@ -119,6 +122,7 @@ void measure_sparse_on_card(const BenchOptions& options, BenchReport& report) {
     }
   measure_blocks_on_card(bench, options, report);
   measure_relations(bench, options, report);
+  measure_ablations_on_card(bench, graphs, options, report);
   for (const SparseCase& a : graphs) {
     const std::string name = fmt::format("graphsage epoch {}", a.name);
     const bool is_wanted = a.name.find("pubmed") != a.name.npos && name.find(options.only) != name.npos;

@@ -102,7 +102,7 @@ void measure_dense(CardBench& bench, const BenchOptions& options, BenchReport& r
 
 void measure_densities(CardBench& bench, const BenchOptions& options, BenchReport& report) {
   const int64_t size = options.quick ? 512 : 4096, feat = 512;
-  for (const int denominator : options.quick ? std::vector{8} : std::vector{64, 32, 16, 8, 4}) {
+  for (const int denominator : options.quick ? std::vector{8} : std::vector{256, 128, 64, 32, 16, 8, 4}) {
     const auto name = [&](const char* format) {
       return fmt::format("pruned weights {0} x {0} density 1/{1} F{2} {3} bf16", size, denominator, feat, format);
     };
