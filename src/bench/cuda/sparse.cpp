@@ -1,7 +1,7 @@
-// `weft bench sparse --device cuda:0`: SpMM and SDDMM over generated graphs, blocks, RGMS,
-// and training; where rows are asked for by name, also other widths (--only F64, F256, F512) and ablations. The ceiling of a row is a kernel that only loads the rows that it gathers, in turns with it; beside it,
-// what has to move at the rate of a plain read of as much. Runs are nodes of a graph over the same tensors, as the
-// layers of a model find them.
+// `weft bench sparse --device cuda:0`: SpMM and SDDMM over generated graphs, blocks, RGMS, and training; where they are
+// asked for by name, other widths (--only F64, F256, F512) and ablations, too. The ceiling of a row is a kernel that
+// only loads the rows that it gathers, in turns with it; beside it, what has to move at the rate of a plain read of as
+// much. Runs are nodes of a graph over the same tensors, as the layers of a model find them.
 #include <fmt/format.h>
 
 #include <string>
