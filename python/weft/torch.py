@@ -92,11 +92,13 @@ class Pages(_Handle):
         self.append_indptr, self.pages, self.layout = append_indptr, pages, layout
 
     def append(self, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor) -> None:
+        """Writes k and v [tokens, num_kv_heads, head_dim] to their places in the caches [pages, ...]."""
         append_paged_kv(self.handle, k, v, k_cache, v_cache)
 
 
 @torch.library.custom_op("weft::append_paged_kv", mutates_args=("k_cache", "v_cache"))
 def append_paged_kv(handle: int, k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor) -> None:
+    """As Pages.append calls it."""
     held = _held(handle, Pages)
     _weft.append_paged_kv(k.detach(), v.detach(), held.append_indptr, held.pages, held.layout,
                           (k_cache.detach(), v_cache.detach()), stream=_stream(k))
@@ -124,6 +126,7 @@ def _(o: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("weft::rms_norm", mutates_args=())
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [rows, dim] / sqrt(mean of squares + eps) * weight [dim]."""
     made: Tensor = _weft.rms_norm(x.detach(), weight.detach(), eps, stream=_stream(x))
     return made
 
@@ -147,6 +150,7 @@ def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @torch.library.custom_op("weft::silu_and_mul", mutates_args=())
 def silu_and_mul(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up, of equal shapes [rows, dim]."""
     made: Tensor = _weft.silu_and_mul(gate.detach(), up.detach(), stream=_stream(gate))
     return made
 
@@ -158,6 +162,7 @@ def _(gate: Tensor, up: Tensor) -> Tensor:
 
 @torch.library.custom_op("weft::gelu_tanh_and_mul", mutates_args=())
 def gelu_tanh_and_mul(gate: Tensor, up: Tensor) -> Tensor:
+    """gelu(gate), by tanh, * up, of equal shapes [rows, dim]."""
     made: Tensor = _weft.gelu_tanh_and_mul(gate.detach(), up.detach(), stream=_stream(gate))
     return made
 
@@ -226,6 +231,7 @@ class Matrix(_Handle):
 
 @torch.library.custom_op("weft::spmm", mutates_args=())
 def spmm(handle: int, values: Tensor, b: Tensor) -> Tensor:
+    """As Matrix.spmm calls it."""
     made: Tensor = _weft.sparse.spmm(_held(handle, Matrix).structure, values.detach(), b.detach(), stream=_stream(b))
     return made
 
@@ -237,6 +243,7 @@ def _(handle: int, values: Tensor, b: Tensor) -> Tensor:
 
 @torch.library.custom_op("weft::spmm_backward", mutates_args=())
 def spmm_backward(handle: int, values: Tensor, b: Tensor, d_c: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of values and b, d_c being that of spmm's result."""
     held = _held(handle, Matrix)
     d_values, d_b = values.new_empty(values.shape), b.new_empty(b.shape)
     _weft.sparse.spmm_backward(held.structure, held.transposed, values.detach(), b.detach(),
@@ -260,6 +267,7 @@ spmm.register_autograd(lambda ctx, d_c: (None, *spmm_backward(ctx.handle, *ctx.s
 
 @torch.library.custom_op("weft::sddmm", mutates_args=())
 def sddmm(handle: int, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """As Matrix.sddmm calls it."""
     made: Tensor = _weft.sparse.sddmm(_held(handle, Matrix).structure, values.detach(), x.detach(), y.detach(),
                                       stream=_stream(x))
     return made
@@ -273,6 +281,7 @@ def _(handle: int, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
 @torch.library.custom_op("weft::sddmm_backward", mutates_args=())
 def sddmm_backward(handle: int, values: Tensor, x: Tensor, y: Tensor,
                    d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of values, x and y, d_out being that of sddmm's result."""
     held = _held(handle, Matrix)
     d_values, d_x, d_y = values.new_empty(values.shape), x.new_empty(x.shape), y.new_empty(y.shape)
     _weft.sparse.sddmm_backward(held.structure, held.transposed, values.detach(), x.detach(), y.detach(),
