@@ -12,6 +12,7 @@
 #pragma once
 
 #include "tile/cuda/ptx/barrier.h"
+#include "tile/cuda/ptx/cp_async.h"
 #include "tile/cuda/ptx/mbarrier.h"
 #include "tile/cuda/ptx/proxy_fence.h"
 #include "tile/cuda/ptx/thread.h"
@@ -55,6 +56,12 @@ class StageWalk {
   WEFT_INLINE void wait_for_room() const { ptx::mbarrier_wait(&barriers_.empty[stage()], parity() ^ 1); }
   WEFT_INLINE void filled() const {
     ptx::fence_async_shared();
+    ptx::mbarrier_arrive(&barriers_.full[stage()]);
+  }
+  // The same of what this thread's copies bring (ptx/cp_async.h), once they have landed. Those who multiply it call
+  // fence_async_shared() behind their wait.
+  WEFT_INLINE void fill_behind_copies() const {
+    ptx::cp_async_arrive(&barriers_.full[stage()]);
     ptx::mbarrier_arrive(&barriers_.full[stage()]);
   }
   // Where copies fill it: waits until it is empty. The barrier on which copies of so many bytes complete that fill it.

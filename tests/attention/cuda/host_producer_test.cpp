@@ -352,13 +352,12 @@ TEST(HostMachineProducer, RefusesBoxesThatNoMapDescribes) {
   EXPECT_THROW(build_on(host_machine(), spec), Error);
 }
 
+enum class Brings { boxes, rows, boxes_of_lists, rows_of_8_bits, rows_for_hooks };
 struct BrokenKernel {
   const char* name;
   simt::Breakage what;  // in attention/cuda/kernels
   const char* says;     // of the fault; empty: the output is wrong
-  bool lists = false;   // of blocks, instead of pages
-  bool of_8_bits = false;
-  bool with_hooks = false;
+  Brings brings = Brings::boxes;
 };
 const BrokenKernel kBrokenKernels[] = {
     {"QueriesToldInFlight", {"producer/load.h", "ptx::cp_async_wait<0>();\n    tell();", "tell();"}, "flight"},
@@ -391,67 +390,67 @@ const BrokenKernel kBrokenKernels[] = {
     {"PositionsOfThreeTiles",
      {"producer/shape.h", "listed[step % kTilesOfLogits]", "listed[step % 3]"},
      "no barrier",
-     true},
+     Brings::boxes_of_lists},
     {"HiddenKeysOfASeenTile",
      {"producer/loaders.h", "visible.is_seen_by_all(found.pos, found.pos + 1)", "n > 0"},
      "",
-     true},
+     Brings::boxes_of_lists},
     {"FlagsReadBeforeABarrier",
      {"producer/load.h", "if constexpr (S::kBlockSparse && !Shape::kGathers) sync();", ""},
      "no barrier",
-     true},
+     Brings::boxes_of_lists},
+    {"RowsMultipliedWithoutAFence",
+     {"producer/multiply.h", "if constexpr (kAsCopied) ptx::fence_async_shared();", ""},
+     "no fence_async_shared()",
+     Brings::rows},
     {"KeysChangedBeforeTheyAreThere",
      {"producer/load.h", "const Rows<Shape> rows(call_, p_, job);\n        sync();",
       "const Rows<Shape> rows(call_, p_, job);"},
      "no barrier",
-     false,
-     false,
-     true},
+     Brings::rows_for_hooks},
     {"RowsWrittenBeforeTheyAreRead",
      {"producer/loaders.h", "ptx::warp_sync();  // rows were read", ""},
      "no barrier",
-     false,
-     true},
+     Brings::rows_of_8_bits},
     {"ScalesOfThreeTiles",
      {"producer/shape.h", "scales)[step % kTilesOfLogits]", "scales)[step % 3]"},
      "no barrier",
-     false,
-     true},
+     Brings::rows_of_8_bits},
 };
 class BrokenProducers : public ::testing::TestWithParam<const BrokenKernel*> {};
 
 TEST_P(BrokenProducers, AreFound) {
   const BrokenKernel& broken = *GetParam();
-  Case c = broken.lists ? listed_case() : producer_case();
-  if (!broken.lists) c.window = 200;
-  if (broken.of_8_bits) {
+  const bool lists = broken.brings == Brings::boxes_of_lists;
+  const Turned turned;
+  Case c = lists ? listed_case() : producer_case();
+  if (broken.brings == Brings::boxes || broken.brings == Brings::rows) c.window = 200;
+  if (broken.brings == Brings::rows_of_8_bits) {
     c.kv_dtype = DType::int8;
     c.kv_scales = KvScales::token;
-    c.window = -2;
     c.lengths[0].second = 800;
   }
   c.query_scale = 8;
-  const Turned turned;
-  if (broken.with_hooks) {
+  c.variant.text = " {};\n";
+  if (broken.brings == Brings::rows_for_hooks) {
     c = turned.in(c);
-    c.window = -2;
+    c.variant.text.erase(0, c.variant.text.find('{'));
     c.lengths = {{26, 200}};
   }
-  const std::string body = broken.with_hooks ? c.variant.text.substr(c.variant.text.find('{')) : "{};\n";
   c.variant.name = broken.name;  // kernels are remembered
-  c.variant.text = std::string("struct ") + broken.name + body;
+  c.variant.text.insert(0, std::string("struct ") + broken.name);
   Problem of_pages(c);
   std::optional<Listed> listed;
-  if (broken.lists) listed.emplace(c, 1);
-  Problem& problem = broken.lists ? listed->problem : of_pages;
+  if (lists) listed.emplace(c, 1);
+  Problem& problem = lists ? listed->problem : of_pages;
   problem.reference();
-  AttentionSpec spec = broken.lists ? listed->spec : problem.spec();
-  if (!broken.of_8_bits && !broken.with_hooks) spec.loader = Loader::tma;
+  AttentionSpec spec = lists ? listed->spec : problem.spec();
+  if (lists || broken.brings == Brings::boxes) spec.loader = Loader::tma;
   simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
   std::string found;
   try {
     const AttentionKernel kernel = build_on(host_machine(), spec);
-    const Plan plan = kernel.plan(broken.lists ? listed->input : problem.input(1));
+    const Plan plan = kernel.plan(lists ? listed->input : problem.input(1));
     problem.poison_outputs();
     run_on(host_machine(), kernel, plan, problem.tensors());
     if (problem.compare(DType::bf16).empty()) found = "nothing is wrong";

@@ -107,6 +107,8 @@ class Load {
     found_ = jobs_.stage();
     find(item, kv_head, first, n, kv_head_ >= item.kv_head_end, Shape::shared().jobs[found_]);
     jobs_.advance();
+    ptx::cp_async_wait<
+        0>();  // the next item's record, which has come meanwhile, keeps nothing waiting that lands later
     return true;
   }
   WEFT_INLINE void begin_item() {
@@ -135,6 +137,7 @@ class Load {
     }
     const Rows<Shape> rows(call_, p_, job);
     loader_.begin(rows, thread_);
+    if (untold_ != Copied::nothing) settle();  // the last values of the job before it
     fetch_keys(rows, 0);
     if constexpr (Shape::kQueryStages > 1) fetch_queries(job);
     if (num_tiles > 1) fetch_keys(rows, 1);
@@ -145,7 +148,7 @@ class Load {
       fetch_values(rows, slot, step);
       if (step == 0) {
         if constexpr (Shape::kQueryStages == 1) fetch_queries(job);
-        settle();
+        if (untold_ != Copied::nothing) settle();
       }
       if (step + 2 < num_tiles) fetch_keys(rows, step + 2);
       if (step == finds_at) more = find_next();
@@ -192,12 +195,18 @@ class Load {
         if (copy.template has<64>(i))
           copy.template copy<2 * Shape::kDimQk>(queries, i, query_of(call_, job.rows[64 * group + copy.row(i)]));
     }
-    copied(Copied::queries);
+    if constexpr (Shape::kQueriesAsCopied)
+      tell_when_there(queries_);
+    else
+      copied(Copied::queries);
     queries_.advance();
   }
   WEFT_INLINE void fetch_keys(const Rows<Shape>& rows, int step) {
     loader_.fetch_keys(rows, step, keys_, thread_);
-    if constexpr (Shape::kGathers) copied(Copied::keys);
+    if constexpr (Shape::kKeysAsCopied)
+      tell_when_there(keys_);
+    else if constexpr (Shape::kGathers)
+      copied(Copied::keys);
     keys_.advance();
   }
   // Of the job in a slot.
@@ -206,7 +215,9 @@ class Load {
     if constexpr (S::kBlockSparse && !Shape::kGathers) sync();  // what the first warp wrote down of it is there
     const bool looks = !rows.is_seen_by_all(tile);
     loader_.fetch_values(rows, step, values_, looks, thread_);
-    if constexpr (Shape::kGathers) {
+    if (Shape::kValuesAsCopied && !looks) {
+      tell_when_there(values_);
+    } else if constexpr (Shape::kGathers) {
       copied(Copied::values);
       look_at_ = looks ? Shape::kJobs * tile + slot : -1;
     } else if (looks) {
@@ -222,6 +233,12 @@ class Load {
     values_.advance();
   }
 
+  // Nobody is to do anything to what this thread has begun to copy: those who multiply are told as it lands.
+  template <class Walk>
+  WEFT_INLINE void tell_when_there(const Walk& walk) {
+    if (untold_ != Copied::nothing) copied(Copied::nothing);
+    walk.fill_behind_copies();
+  }
   // Copies are on their way: those before them are there, and those who multiply are told.
   WEFT_INLINE void copied(Copied what) {
     ptx::cp_async_commit();

@@ -45,7 +45,7 @@ class Multiply {
   WEFT_INLINE u32 attend(const Job& job) {
     const Rows rows(call_, p_, job);
     thread_.forget();
-    queries(job).wait();
+    wait_for<Shape::kQueriesAsCopied>(queries(job));
     if (64 * group() < job.n) {
       states_.clear();
       if (job.walk.num_tiles > 0) multiply(rows, job.walk.num_tiles);
@@ -92,7 +92,7 @@ class Multiply {
     for (int step = 1; step < num_tiles; ++step) {
       thread_.forget();
       const auto own = own_queries(rows.job);
-      keys_.wait();
+      wait_for<Shape::kKeysAsCopied>(keys_);
       Turns::wait();
       ptx::wgmma_fence(scores());
       multiply_keys(own);
@@ -129,6 +129,11 @@ class Multiply {
     }
   }
 
+  template <bool kAsCopied, class Walk>
+  WEFT_INLINE static void wait_for(const Walk& stage) {
+    stage.wait();
+    if constexpr (kAsCopied) ptx::fence_async_shared();
+  }
   WEFT_INLINE typename Shape::Queries own_queries(const Job& job) const {
     return Shape::queries(queries(job).stage(), group());
   }
@@ -145,7 +150,7 @@ class Multiply {
       WEFT_UNROLL
       for (int r = 0; r < Shape::kPadVo / 2; ++r) outputs()[r] *= shrink_[0][r / 2 % 2];
     }
-    values().wait();
+    wait_for<Shape::kValuesAsCopied>(values());
     const auto tile = Shape::values_of(values().stage());
     ptx::wgmma_fence(outputs(), probabilities_);
     WEFT_UNROLL

@@ -27,6 +27,10 @@ struct Shape : mma::Shape<S, F, 1, 4 * kProducerGroups, 1, kKeys_, false, true> 
   static constexpr int kVectors = kVectorHooks ? kVectorsOfLoaders : 1;
   static constexpr int kVectorFloats = kVectorHooks ? S::kDimQk + kPadOfVectors : kDimWithoutHooks;
   static_assert(!H::key_transform || kGathers);
+  // Gathered rows that are multiplied as they lie: copies say themselves that they have landed.
+  static constexpr bool kValuesAsCopied = kGathers && !kConverts,
+                        kKeysAsCopied = kValuesAsCopied && !H::key_transform && !Base::kTokenScales,
+                        kQueriesAsCopied = kValuesAsCopied && !H::query_transform;
   static constexpr ProducerRegisters kRegisters = producer_registers(kConverts, kVectorHooks);
   static constexpr int kScales = Base::kTokenScales ? kTilesOfLogits * kKeys : 1;
 
