@@ -30,6 +30,24 @@ WEFT_INLINE void load_b_rows(u32 (&b)[4], const SharedTile<kColumns>& from, int 
   ptx::ldmatrix_x4_trans(b, from.chunk(k + lane % 16, n / 8 + lane / 16));
 }
 
+// Lane i of n neighbours, a power of 2, has in the end what the j-th of them had as x[i] as its x[j]; all lanes of the
+// warp call.
+template <int n>
+WEFT_INLINE void transpose_lanes(u32 (&x)[n], int lane) {
+  WEFT_UNROLL
+  for (int step = 1; step < n; step *= 2) {
+    const bool is_upper = (lane & step) != 0;
+    WEFT_UNROLL
+    for (int i = 0; i < n; ++i) {
+      if ((i & step) != 0) continue;
+      u32 &low = x[i], &high = x[i + step];
+      const u32 given = ptx::shuffle_xor(is_upper ? low : high, step);
+      low = is_upper ? given : low;
+      high = is_upper ? high : given;
+    }
+  }
+}
+
 // The same where many fragments of a tile are read: a lane's rows lie a known number of bytes from few places, as
 // chunks are permuted alike in rows that are 8 apart.
 //

@@ -386,7 +386,7 @@ const BrokenKernel kBrokenKernels[] = {
      ""},
     {"QueriesOfAnotherGroup",
      {"producer/multiply.h", "queries(job).stage(), group())", "queries(job).stage(), 0)"},
-     "a product read it"},
+     ""},
     {"PositionsOfThreeTiles",
      {"producer/shape.h", "listed[step % kTilesOfLogits]", "listed[step % 3]"},
      "no barrier",

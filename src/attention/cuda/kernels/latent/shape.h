@@ -64,6 +64,7 @@ struct Shape : mma::KvNumbers<S_> {
     return {rows_of(stage).data + abi::in_wide_panels(kKeys, kDimVo).bytes()};
   }
   WEFT_INLINE static int row_at(int at) { return at; }
+  static constexpr bool kExchanges = false;  // lanes, outputs before they leave
   // Where outputs are put in order: over queries, once all are multiplied.
   template <class Thread>
   WEFT_INLINE static u8* staging(const Thread& thread) {

@@ -131,7 +131,9 @@ struct Shape : KvNumbers<S_, kByWarpgroup_> {
   static constexpr int kStageBytes = KeyTile::kBytes + ValueTile::kBytes;
   static constexpr int kTileBytes = QueryTile::kBytes + kStages * kStageBytes;
   static constexpr int kOutStride = kPadVo + 4, kOutBytes = kWarpsN * kRows * kOutStride * 4;
-  // A warp has rows of its own, and writes them from where its queries were.
+  // A warp has rows of its own, and writes them: lanes exchange outputs where that takes no stack, or put them in order
+  // where its queries were.
+  static constexpr bool kExchanges = kByWarpgroup;
   static constexpr bool kStoresOwn = kWarpsN == 1 && !H::output_transform && kPadVo <= kPadQk;
   static_assert(kThreads == 32 * kWarps && kStepKeys % 16 == 0 && kKeys <= kThreads && kStages >= 2);
   static_assert(!H::value_transform && !S::kLatent);

@@ -6,7 +6,8 @@
 
 namespace weft::attention::cuda::mma {
 
-// `queries`: the CTA's, which the rows take the place of. Where a hook changes outputs these are written by others.
+// Outputs of 16 bits leave in 16 bytes of a lane: by way of shared memory, or, where registers have room for that, as
+// lanes give each other what they have. Where a hook changes outputs these are written by others.
 template <class Shape, class TileRows = Rows<Shape>>
 class Store {
   using F = typename Shape::F;
@@ -16,10 +17,11 @@ class Store {
   static constexpr int kRuns = (kDimVo + 4 * kRun - 1) / (4 * kRun);  // of those that leave
 
  public:
-  WEFT_INLINE Store(const TileRows& rows, const Thread<Shape>& thread, const States<Shape>& states, u8* staging)
+  // `staging`: the warp's own, once its queries are multiplied.
+  WEFT_INLINE Store(const TileRows& rows, const Thread<Shape>& thread, const States<Shape>& states,
+                    u8* staging = nullptr)
       : rows_(rows), thread_(thread), states_(states), staged_{staging} {}
 
-  // Partials as floats, outputs by way of shared memory in 16 bytes.
   WEFT_INLINE void store() const {
     const Call& call = rows_.call;
     const PartialStates partial = partial_of(call, rows_.item);
@@ -40,16 +42,19 @@ class Store {
       } else if constexpr (!F::OfVariant::output_transform) {
         if (writes_lse && call.lse != nullptr)
           write_lse<F>(call, rows_.p, {row.q_row, row.request, row.idx, row.pos, row.head}, lse.value);
-        if constexpr (kIsHalf)
+        if constexpr (kIsHalf && Shape::kExchanges)
+          store_halves(output_of(call, row.q_row, row.head), r < rows_.n, m, half, factor);
+        else if constexpr (kIsHalf)
           stage(r - thread_.first_row(), m, half, factor);
         else if (r < rows_.n)
           store_pairs(reinterpret_cast<float*>(output_of(call, row.q_row, row.head)), m, half, factor);
       }
     }
-    if (kIsHalf && partial.data == nullptr && !F::OfVariant::output_transform) {
-      ptx::warp_sync();
-      store_staged();
-    }
+    if constexpr (kIsHalf && !Shape::kExchanges && !F::OfVariant::output_transform)
+      if (partial.data == nullptr) {
+        ptx::warp_sync();
+        store_staged();
+      }
   }
 
  private:
@@ -63,6 +68,40 @@ class Store {
       WEFT_UNROLL
       for (int i = 0; i < kRun; ++i) to[4 * kRun * run + i] = states_.output(m, half, run, i) * factor;
     }
+  }
+  WEFT_INLINE bool are_aligned() const {
+    const auto& o = rows_.call.o;
+    return ((reinterpret_cast<u64>(o.data) | o.row_stride | o.head_stride) & 15) == 0;
+  }
+  // The same, of all lanes: the four of a row give each other what makes 16 bytes of each.
+  WEFT_INLINE void store_halves(char* to, bool is_there, int m, int half, float factor) const {
+    constexpr int kSharing = 4;
+    static_assert(kRun == 2);
+    const bool aligned = are_aligned();
+    const int column = 8 * (thread_.lane % kSharing);
+    to += 2 * (thread_.first_column() + column);
+    WEFT_UNROLL
+    for (int first = 0; first < kRuns; first += kSharing) {
+      u32 words[kSharing];
+      WEFT_UNROLL
+      for (int s = 0; s < kSharing; ++s)
+        words[s] = first + s < kRuns ? tile::pack<Output>(states_.output(m, half, first + s, 0) * factor,
+                                                          states_.output(m, half, first + s, 1) * factor)
+                                     : 0;
+      tile::transpose_lanes(words, thread_.lane);
+      if (is_there && (kRuns % kSharing == 0 || 8 * first + column < kDimVo))
+        store_chunk(to + 16 * first, reinterpret_cast<const Bytes16&>(words), aligned);
+    }
+  }
+  WEFT_INLINE static void store_chunk(char* to, const Bytes16& chunk, bool aligned) {
+    if (aligned) {
+      *reinterpret_cast<Bytes16*>(to) = chunk;
+      return;
+    }
+    const u64 low = chunk.word[0] | static_cast<u64>(chunk.word[1]) << 32,
+              high = chunk.word[2] | static_cast<u64>(chunk.word[3]) << 32;
+    WEFT_NO_UNROLL
+    for (int e = 0; e < 8; ++e) reinterpret_cast<u16*>(to)[e] = static_cast<u16>((e < 4 ? low : high) >> 16 * (e % 4));
   }
   // The same, to row r of `staged_`.
   WEFT_INLINE void stage(int r, int m, int half, float factor) const {
@@ -79,7 +118,7 @@ class Store {
   WEFT_INLINE void store_staged() const {
     const Call& call = rows_.call;
     constexpr int kChunks = kDimVo / 8;
-    const bool aligned = ((reinterpret_cast<u64>(call.o.data) | call.o.row_stride | call.o.head_stride) & 15) == 0;
+    const bool aligned = are_aligned();
     // A lane finds where one row goes.
     constexpr int kOwnRows = 16 * kFragments, kOwnChunks = kOwnRows * kChunks;
     const FusedRow& own = rows_.row(thread_.first_row() + thread_.lane % kOwnRows);

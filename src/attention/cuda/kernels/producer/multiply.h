@@ -68,16 +68,16 @@ class Multiply {
 
   WEFT_INLINE void store(const Rows& rows) const {
     const Job& job = rows.job;
-    u8* const staging =
-        Shape::queries(queries(job).stage(), 0).data + thread_.first_row() * Shape::kPadQk * 2;  // its own queries
-    if constexpr (kTransformsOutputs)
-      if (job.item.partial < 0) return TransformedOutput<Shape>(rows, thread_, states_, staging).store();
-    mma::Store<Shape, Rows>(rows, thread_, states_, staging).store();
+    if constexpr (kTransformsOutputs) {
+      u8* const own = Shape::queries(queries(job).stage(), 0).data + thread_.first_row() * Shape::kPadQk * 2;
+      if (job.item.partial < 0) return TransformedOutput<Shape>(rows, thread_, states_, own).store();
+    }
+    mma::Store<Shape, Rows>(rows, thread_, states_).store();
   }
 
   WEFT_INLINE void multiply(const Rows& rows, int num_tiles) {
     const auto first = own_queries(rows.job);
-    keys_.wait();
+    wait_for<Shape::kKeysAsCopied>(keys_);
     Turns::wait();
     ptx::wgmma_fence(scores());
     multiply_keys(first);
