@@ -44,8 +44,8 @@ class Logits {
     }
     if (!all) {
       if (rows_.call.mask_error != nullptr) find_left_out();
-      if constexpr (kBlockSparse && Shape::S::kLoaders > 0)
-        hide_many_of_blocks(first, s, fragment);
+      if constexpr (Shape::S::kLoaders > 0)
+        hide_by_bits(first, s, fragment);
       else if constexpr (kBlockSparse)
         hide_blocks(first, s, fragment);
       else
@@ -108,20 +108,37 @@ class Logits {
         s[m][f][2 * half + e] = F::hidden();
   }
 
-  // The same beside so many scores that there are no registers for what is known of all keys: a bit of each score says
-  // first whether its row sees its key.
-  WEFT_INLINE void hide_many_of_blocks(int first, Scores& s, int fragment) const {
+  // The same beside so many scores that there are no registers for what is known of all keys of lists, and that two
+  // comparisons of each wait for each other: a bit of each score says first whether its row sees its key.
+  WEFT_INLINE void hide_by_bits(int first, Scores& s, int fragment) const {
     static_assert(kFragments == 1 && 2 * kColumns <= 32);
     WEFT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int row = thread_.row(fragment, half), column = first + thread_.column();
-      u32 seen = 0;
-      WEFT_NO_UNROLL
-      for (int i = 0; i < 2 * kColumns; ++i) seen |= sees(row, column + i / 2 * 8 + i % 2) ? 1u << i : 0u;
+      const u32 seen = seen_bits(thread_.row(fragment, half), first + thread_.column());
       WEFT_UNROLL
       for (int i = 0; i < 2 * kColumns; ++i)
         if ((seen >> i & 1) == 0) s[0][i / 2][2 * half + i % 2] = F::hidden();
     }
+  }
+  // Bit i: whether row r sees this lane's i-th key of the tile, of which the first one is number `column`.
+  WEFT_INLINE u32 seen_bits(int r, int column) const {
+    if constexpr (kBlockSparse) {
+      u32 seen = 0;
+      WEFT_NO_UNROLL
+      for (int i = 0; i < 2 * kColumns; ++i) seen |= sees(r, column + i / 2 * 8 + i % 2) ? 1u << i : 0u;
+      return seen;
+    } else {
+      const SeenKeys keys = seen_keys(rows_.row(r).visible);
+      const int end = begin_ + keys_, own = begin_ + column;
+      const u32 outer = bits_before((keys.high < end ? keys.high : end) - own) & ~bits_before(keys.low - own);
+      return outer & ~(bits_before(keys.gap_high - own) & ~bits_before(keys.gap_low - own));
+    }
+  }
+  // Of a lane's keys, which are 0, 1, 8, 9, 16, ... from its first one on: those before number n.
+  WEFT_INLINE static u32 bits_before(int n) {
+    if (n <= 0) return 0;
+    const int pair = n % 8 < 2 ? n % 8 : 2, count = n / 8 * 2 + pair;
+    return count < 32 ? (1u << count) - 1 : ~0u;
   }
 
   WEFT_INLINE bool sees(int r, int key) const {
