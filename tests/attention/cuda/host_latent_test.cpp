@@ -7,34 +7,19 @@
 #include <limits>
 #include <string>
 
-#include "attention/cuda/family.h"
 #include "attention/kernel.h"
-#include "attention/plan/planner.h"
-#include "host_target.h"
-#include "tests/attention/kernels/problem.h"
-#include "tests/simt/machine/machine.h"
+#include "host_families.h"
 
 namespace weft {
 namespace {
 
-using attention::cuda::Family;
 using testing::Case;
 using testing::host_machine;
 using testing::Problem;
 
-const Family& family_of(const AttentionSpec& spec) {
-  return attention::cuda::family_of(spec, attention::cuda::find_architecture("sm_90a"));
-}
-
 // What is wrong with it in products.
 std::string wrong_in_latent(Problem& problem, const PlanInput& input) {
-  const AttentionSpec spec = problem.spec();
-  if (&family_of(spec) != &attention::cuda::latent_family()) return "another family";
-  problem.reference();
-  const AttentionKernel kernel = build_on(host_machine(), spec);
-  problem.poison_outputs();
-  run_on(host_machine(), kernel, kernel.plan(input), problem.tensors());
-  return problem.compare(spec.q_dtype);
+  return testing::wrong_by(attention::cuda::latent_family(), problem, problem.spec(), input);
 }
 std::string wrong_in_latent(const Case& c, int workers = 2) {
   Problem problem(c);
@@ -158,19 +143,7 @@ TEST(HostMachineLatent, KeepsWhatIsNoNumberToTheRowsThatSeeIt) {
     c.group = 16;
     c.lengths = {{4, 135}};
     Problem problem(c);
-    const AttentionKernel kernel = build_on(host_machine(), problem.spec());
-    const Plan plan = kernel.plan(problem.input(1));
-    run_on(host_machine(), kernel, plan, problem.tensors());
-    const std::string clean = problem.outputs();
-    problem.put_value(0, 133, value);  // the third of four queries sees it
-    run_on(host_machine(), kernel, plan, problem.tensors());
-    const std::string spoilt = problem.outputs();
-    const TensorView o = problem.tensors().o;
-    const int64_t of_token = 16 * 128;
-    for (int64_t i = 0; i < 2 * of_token; ++i)
-      ASSERT_EQ(clean.substr(static_cast<size_t>(2 * i), 2), spoilt.substr(static_cast<size_t>(2 * i), 2)) << i;
-    for (int64_t i = 2 * of_token; i < 4 * of_token; i += 128)
-      ASSERT_FALSE(std::isfinite(testing::get(o.data(), DType::fp16, i))) << i;
+    testing::expect_to_reach_who_sees_it(problem, problem.spec(), problem.input(1), 133, value);
   }
 }
 
@@ -269,11 +242,9 @@ TEST_P(BrokenLatents, AreFound) {
   c.group = broken.group;
   c.lengths = {{1, 300}, {1, 5}};
   Problem problem(c);
-  problem.reference();
   AttentionSpec spec = problem.spec();
   spec.page_size = c.page_size;
-  simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
-  try {
+  testing::expect_to_be_found(problem, broken.what, broken.says, [&] {
     const AttentionKernel kernel = build_on(host_machine(), spec);
     const Plan plan = kernel.plan(broken.group > 64 ? problem.input(3, PlanMode::fixed_split, 128) : problem.input(1));
     Workspace workspace(Device::cuda(), plan.workspace_bytes());
@@ -284,14 +255,7 @@ TEST_P(BrokenLatents, AreFound) {
       kernel.run(workspace, placed.tensors());
       placed.fetch();
     }
-    simt::break_kernels({});
-    EXPECT_STREQ(broken.says, "") << "no fault";
-    EXPECT_NE(problem.compare(DType::bf16), "");
-  } catch (const simt::Fault& fault) {
-    simt::break_kernels({});
-    EXPECT_NE(std::string(fault.what()).find(broken.says), std::string::npos) << fault.what();
-    EXPECT_STRNE(broken.says, "") << fault.what();
-  }
+  });
 }
 INSTANTIATE_TEST_SUITE_P(Each, BrokenLatents, ::testing::Range(std::begin(kBrokenLatent), std::end(kBrokenLatent)),
                          [](const auto& broken) { return std::string(broken.param->name); });

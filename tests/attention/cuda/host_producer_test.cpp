@@ -15,7 +15,6 @@
 #include "attention/kernel.h"
 #include "few_bits.h"
 #include "host_families.h"
-#include "tests/simt/machine/machine.h"
 #include "weft/block_sparse.h"
 
 namespace weft {
@@ -287,34 +286,19 @@ TEST(HostMachineProducer, SaysWhatItDoesNotConvert) {
   EXPECT_EQ(why(spec), "KV is int8, and head dims are not 32, 64 or 128");
 }
 
-// It reaches the rows that see it, the last two of 26 queries, and no bit of the others.
-void expect_infinity_to_reach(Problem& problem, const AttentionSpec& spec, const PlanInput& input, int token) {
-  const AttentionKernel kernel = build_on(host_machine(), spec);
-  const Plan plan = kernel.plan(input);
-  run_on(host_machine(), kernel, plan, problem.tensors());
-  const std::string clean = problem.outputs();
-  problem.put_value(0, token, std::numeric_limits<double>::infinity());
-  run_on(host_machine(), kernel, plan, problem.tensors());
-  const std::string spoilt = problem.outputs();
-  const TensorView o = problem.tensors().o;
-  for (int64_t i = 0; i < o.size(); ++i) {
-    const bool sees = i / (5 * 32) >= 24 && i % 32 == 0;
-    if (sees)
-      ASSERT_TRUE(std::isinf(testing::get(o.data(), DType::bf16, i))) << i;
-    else
-      ASSERT_EQ(clean.substr(static_cast<size_t>(2 * i), 2), spoilt.substr(static_cast<size_t>(2 * i), 2)) << i;
-  }
-}
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// The last two of 26 queries see it.
 TEST(HostMachineProducer, KeepsAValueThatIsNoNumberToTheRowsThatSeeIt) {
   for (const int page_size : {16, 1}) {
     Case c = producer_case();
     c.lengths = {{26, 135}};
     c.page_size = page_size;
     Problem problem(c);
-    expect_infinity_to_reach(problem, problem.spec(), problem.input(2), 133);
+    testing::expect_to_reach_who_sees_it(problem, problem.spec(), problem.input(2), 133, kInfinity);
   }
   Listed listed(listed_case());
-  expect_infinity_to_reach(listed.problem, listed.spec, listed.input, 688);
+  testing::expect_to_reach_who_sees_it(listed.problem, listed.spec, listed.input, 688, kInfinity);
 }
 // Before a hook makes of it what is written.
 TEST(HostMachineProducer, AddsAValueThatIsNoNumberToWhatAHookOfOutputsIsGiven) {
@@ -327,7 +311,7 @@ TEST(HostMachineProducer, AddsAValueThatIsNoNumberToWhatAHookOfOutputsIsGiven) {
   Problem problem(c);
   AttentionSpec spec = problem.spec();
   spec.loader = Loader::tma;
-  expect_infinity_to_reach(problem, spec, problem.input(1), 133);
+  testing::expect_to_reach_who_sees_it(problem, spec, problem.input(1), 133, kInfinity);
 }
 
 // What no map describes is refused where boxes are named, and else comes in another way.
@@ -443,23 +427,12 @@ TEST_P(BrokenProducers, AreFound) {
   std::optional<Listed> listed;
   if (lists) listed.emplace(c, 1);
   Problem& problem = lists ? listed->problem : of_pages;
-  problem.reference();
   AttentionSpec spec = lists ? listed->spec : problem.spec();
   if (lists || broken.brings == Brings::boxes) spec.loader = Loader::tma;
-  simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
-  std::string found;
-  try {
+  testing::expect_to_be_found(problem, broken.what, broken.says, [&] {
     const AttentionKernel kernel = build_on(host_machine(), spec);
-    const Plan plan = kernel.plan(lists ? listed->input : problem.input(1));
-    problem.poison_outputs();
-    run_on(host_machine(), kernel, plan, problem.tensors());
-    if (problem.compare(DType::bf16).empty()) found = "nothing is wrong";
-  } catch (const simt::Fault& fault) {
-    found = fault.what();
-  }
-  simt::break_kernels({});
-  EXPECT_NE(found.find(broken.says), std::string::npos) << found;
-  EXPECT_EQ(found.empty(), *broken.says == '\0') << found;
+    run_on(host_machine(), kernel, kernel.plan(lists ? listed->input : problem.input(1)), problem.tensors());
+  });
 }
 INSTANTIATE_TEST_SUITE_P(Each, BrokenProducers, ::testing::Range(std::begin(kBrokenKernels), std::end(kBrokenKernels)),
                          [](const auto& broken) { return std::string(broken.param->name); });

@@ -9,8 +9,6 @@
 
 #include "attention/kernel.h"
 #include "host_families.h"
-#include "tests/attention/kernels/problem.h"
-#include "tests/simt/machine/machine.h"
 #include "weft/block_sparse.h"
 
 namespace weft {
@@ -148,21 +146,8 @@ TEST(HostMachineWarpgroup, KeepsAValueThatIsNoNumberToTheRowsThatSeeIt) {
   Case c = case_of(DType::bf16, 32, 32);
   c.lengths = {{26, 135}};
   Problem problem(c);
-  const AttentionKernel kernel = build_on(host_machine(), spec_of(problem));
-  const Plan plan = kernel.plan(problem.input(2));
-  run_on(host_machine(), kernel, plan, problem.tensors());
-  const std::string clean = problem.outputs();
-  problem.put_value(0, 133, std::numeric_limits<double>::quiet_NaN());
-  run_on(host_machine(), kernel, plan, problem.tensors());
-  const std::string spoilt = problem.outputs();
-  const TensorView o = problem.tensors().o;
-  for (int64_t i = 0; i < o.size(); ++i) {
-    const bool sees = i / (5 * 32) >= 24 && i % 32 == 0;
-    if (sees)
-      ASSERT_TRUE(std::isnan(testing::get(o.data(), DType::bf16, i))) << i;
-    else
-      ASSERT_EQ(clean.substr(static_cast<size_t>(2 * i), 2), spoilt.substr(static_cast<size_t>(2 * i), 2)) << i;
-  }
+  testing::expect_to_reach_who_sees_it(problem, spec_of(problem), problem.input(2), 133,
+                                       std::numeric_limits<double>::quiet_NaN());
 }
 
 struct BrokenProducts {
@@ -200,21 +185,10 @@ TEST_P(BrokenWarpgroups, AreFound) {
   Case c = case_of(DType::bf16, 24, broken.dim_vo);
   c.mask = Mask::none;
   Problem problem(c);
-  problem.reference();
-  simt::break_kernels({"attention/cuda/kernels/" + broken.what.file, broken.what.from, broken.what.to});
-  const AttentionKernel kernel = build_on(host_machine(), spec_of(problem));
-  const Plan plan = kernel.plan(problem.input(2));
-  try {
-    problem.poison_outputs();
-    run_on(host_machine(), kernel, plan, problem.tensors());
-    simt::break_kernels({});
-    EXPECT_STREQ(broken.says, "") << "no fault";
-    EXPECT_NE(problem.compare(DType::bf16), "");
-  } catch (const simt::Fault& fault) {
-    simt::break_kernels({});
-    EXPECT_NE(std::string(fault.what()).find(broken.says), std::string::npos) << fault.what();
-    EXPECT_STRNE(broken.says, "") << fault.what();
-  }
+  testing::expect_to_be_found(problem, broken.what, broken.says, [&] {
+    const AttentionKernel kernel = build_on(host_machine(), spec_of(problem));
+    run_on(host_machine(), kernel, kernel.plan(problem.input(2)), problem.tensors());
+  });
 }
 INSTANTIATE_TEST_SUITE_P(Each, BrokenWarpgroups,
                          ::testing::Range(std::begin(kBrokenProducts), std::end(kBrokenProducts)),
