@@ -74,6 +74,8 @@ TEST_F(CardRows, OfKernelsSayWhereTheyComeFrom) {
         std::string("small_tiles: from disk"), larger + ": cold, next", larger + ": from disk"})
     EXPECT_EQ(rows_.of(way), List{"time ms"}) << way;
   EXPECT_EQ(rows_.of("from memory, by spec"), List{"time ms"});
+  for (const char* program : {"sddmm F128", "spmm F128, rows in pieces", "spmm F64, hyb(1, 5)", "rgms F64, tensor"})
+    EXPECT_EQ(rows_.of(program), List(2, "time ms")) << program;
 }
 
 TEST_F(CardRows, OfVariantsAndPagesStandBesideWhatTheyDifferFrom) {

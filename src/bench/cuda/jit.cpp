@@ -1,4 +1,5 @@
-// `weft bench jit --device cuda:0`: from a variant's text to a kernel that a card can launch.
+// `weft bench jit --device cuda:0`: from the text of a variant, or of a sparse program, to a kernel that a card can
+// launch.
 #include <fmt/format.h>
 
 #include <functional>
@@ -9,6 +10,7 @@
 #include "attention/cuda/text.h"
 #include "base/check.h"
 #include "bench/cuda/shapes.h"
+#include "bench/cuda/sparse_jit.h"
 #include "bench/measure.h"
 #include "bench/own_cache.h"
 #include "bench/random_weights.h"
@@ -149,6 +151,7 @@ void measure_jit_on_card(const BenchOptions& options, BenchReport& report) {
                    &form == &forms.front() ? first : 0);
   }
   measure_fused_step(options, card, report);
+  measure_sparse_jit(options, report);
   const AttentionSpec known = spec_of(kNumbers - 1);
   constexpr int kLookups = 1000;
   const Timing lookups = time_runs([&] {

@@ -70,6 +70,26 @@ bool is_short(const Stmt& loop) {
   return loop.loop == LoopKind::unroll || (is_integer(loop.value, &extent) && extent <= 16);
 }
 
+// Whether copies of its body would be many statements that have nothing to gain: lanes that ask each for themselves and
+// access memory that is no register, or searches and loops of any length.
+bool is_long_unrolled(const Stmt& loop, const Function& function) {
+  if (!is_integer(loop.value) || loop.loop == LoopKind::unroll) return false;
+  bool has_condition = false, has_loop = false, has_search = false, has_registers = false;
+  visit(loop.body, [&](const Stmt& stmt) {
+    has_condition |= stmt.kind == Stmt::Kind::condition;
+    has_loop |= stmt.kind == Stmt::Kind::loop && !is_integer(stmt.value);
+    has_registers |= stmt.kind == Stmt::Kind::store && function.find(stmt.name) == nullptr;
+  });
+  visit_exprs(loop.body, [&](const Expr& e) {
+    visit(e, [&](const Expr& node) {
+      has_search |= is_search(node->op);
+      has_registers |= node->op == Op::load && function.find(node->name) == nullptr;
+    });
+  });
+  if (loop.loop == LoopKind::vectorize) return has_condition && !has_registers;
+  return loop.loop == LoopKind::serial && (has_loop || has_search);
+}
+
 // Whether compilers may make vectors of several statements of such a loop at once: it stores twice, and no loop stays
 // in it.
 bool may_be_grouped(const Body& body) {
@@ -344,9 +364,11 @@ void CFamily::emit_loop(const Stmt& written) {
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
   } else {
-    if (has_annotation(loop, "rolled") && has(Intrinsic::rolled, target())) line(text_of(Intrinsic::rolled, {}));
+    const bool is_rolled =
+        has(Intrinsic::rolled, target()) && (has_annotation(loop, "rolled") || is_long_unrolled(loop, *function_));
+    if (is_rolled) line(text_of(Intrinsic::rolled, {}));
     if (loop.loop == LoopKind::unroll) line(text_of(Intrinsic::unroll, {expr(loop.value)}));
-    if (loop.loop == LoopKind::vectorize) line(text_of(Intrinsic::lanes, {}));
+    if (loop.loop == LoopKind::vectorize && !is_rolled) line(text_of(Intrinsic::lanes, {}));
     line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSumPrecedence)));
   }
   ++indent_;

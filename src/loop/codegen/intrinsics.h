@@ -36,7 +36,7 @@ enum class Intrinsic : uint8_t {
   // What a loop that is annotated `prefetch` loads at a loaded place, some iterations early. Operand: the place. Cards
   // read it instead (loop/ahead.h).
   prefetch,
-  // Above a loop that is annotated `rolled`: copies of its body would take registers.
+  // Above a loop copies of whose body would take registers, or time to compile, for nothing.
   rolled,
   // Above a loop to be unrolled, so many times; above one over lanes that stays a loop.
   unroll,
