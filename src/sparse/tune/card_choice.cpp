@@ -1,6 +1,9 @@
 #include "sparse/tune/card_choice.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "sparse/formats/rule.h"
 #include "sparse/operators/long_rows.h"
@@ -66,6 +69,16 @@ bool cuts_rows(const FormatChoice& choice) { return choice.formats.empty() && ch
 FormatChoice likely_on_card(const Structure::Data& structure, const GatherCall& call) {
   const bool cuts = call.op == GatherOperator::spmm && runs_in_groups(structure, call.feat, call.dtype());
   return {.tile = cuts ? kPieceOfRow : 0};
+}
+
+std::string likeness_of(const Structure::Data& structure) {
+  const Level &rows = structure.levels[0], &elements = structure.levels[1];
+  const auto power = [](double number) { return static_cast<int>(std::lround(std::log2(std::max(number, 1.)))); };
+  const double mean =
+      static_cast<double>(elements.num_positions) / static_cast<double>(std::max<int64_t>(rows.length, 1));
+  const auto longest = static_cast<double>(longest_row(elements));
+  return fmt::format("rows 2^{} columns 2^{} elements 2^{} longest 2^{}", power(static_cast<double>(rows.length)),
+                     power(static_cast<double>(elements.length)), power(mean), power(longest / std::max(mean, 1.)));
 }
 
 std::vector<FormatChoice> candidates_on_card(const Structure::Data& structure, const GatherCall& call) {

@@ -1,6 +1,8 @@
 #include "sparse/tune/chosen.h"
 
+#include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -59,6 +61,29 @@ ReadyProgram ready_spmm(const FormatChoice& choice, int64_t feat, DType dtype, c
   return {replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))), schedule, {{"feat", feat}}};
 }
 
+std::optional<FormatChoice> fastest_of(const std::vector<Measured>& results) {
+  std::optional<FormatChoice> best;
+  double seconds = 0;
+  for (const Measured& measured : results)
+    if (!best || measured.seconds < seconds) {
+      try {
+        best = parse_choice(measured.choice);
+        seconds = measured.seconds;
+      } catch (const Error&) {  // written by nobody who is known
+      }
+    }
+  return best;
+}
+
+// What a search found for a structure of the same likeness, if this one could be run so.
+std::optional<FormatChoice> choice_of_likes(const Structure::Data& structure, const GatherCall& call) {
+  const std::optional<FormatChoice> found =
+      fastest_of(read_results(likeness_key(likeness_of(structure), to_text(call), call.device)));
+  if (!found) return {};
+  const std::vector<FormatChoice> all = candidates_on_card(structure, call);
+  return std::find(all.begin(), all.end(), *found) == all.end() ? std::nullopt : found;
+}
+
 }  // namespace
 
 FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call) {
@@ -69,20 +94,12 @@ FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call)
     if (const auto found = memo.choices.find(key); found != memo.choices.end()) return found->second;
   }
   check_is_csr(structure, to_string(call.op));
-  FormatChoice best;
-  double seconds = 0;
-  for (const Measured& measured : read_results(results_key(structure, to_text(call), call.device)))
-    if (seconds == 0 || measured.seconds < seconds) {
-      try {
-        best = parse_choice(measured.choice);
-        seconds = measured.seconds;
-      } catch (const Error&) {  // written by nobody who is known
-      }
-    }
-  if (seconds == 0)
+  std::optional<FormatChoice> best = fastest_of(read_results(results_key(structure, to_text(call), call.device)));
+  if (!best && call.is_on_card()) best = choice_of_likes(structure, call);
+  if (!best)
     best = call.is_on_card() ? likely_on_card(structure, call) : likely_choice(row_lengths(structure, call), call);
-  keep_choice(structure, call, best);
-  return best;
+  keep_choice(structure, call, *best);
+  return *best;
 }
 
 int64_t prefetch_of(const Structure::Data& structure, const GatherCall& call) {

@@ -7,7 +7,8 @@
 
 namespace weft::sparse {
 
-// Of "auto": what a search has found for the structure, in this process or kept in the cache; else the likely one.
+// Of "auto": what a search has found for the structure, in this process or kept in the cache; on a card, else the last
+// one for a structure of the same likeness; else the likely one.
 // Asked once for each structure object.
 FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call);
 // How many elements ahead such a call fetches rows where it runs in CSR, as part of something larger.

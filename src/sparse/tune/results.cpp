@@ -11,7 +11,7 @@ namespace weft::sparse {
 namespace {
 
 constexpr const char* kFolder = "tuned";
-constexpr const char* kVersion = "4";  // of the schedules that choices stand for
+constexpr const char* kVersion = "5";  // of the schedules that choices stand for
 
 // Of millions of indices in a moment. Structures that meet would share results, which are then not the best ones.
 uint64_t hash_of(const std::vector<int32_t>& numbers) {
@@ -23,13 +23,24 @@ uint64_t hash_of(const std::vector<int32_t>& numbers) {
   return hash;
 }
 
-}  // namespace
-
-std::string results_key(const Structure::Data& structure, const std::string& call, Device device) {
+Sha256 hash_of_calls(const std::string& call, Device device) {
   const Backend& backend = backend_of(device, "tune");
   Sha256 hash;
   hash.update(
       fmt::format("{}\n{}\n{}\n{}\n", kVersion, backend.machine(device).model, backend.architecture(device), call));
+  return hash;
+}
+
+}  // namespace
+
+std::string likeness_key(const std::string& likeness, const std::string& call, Device device) {
+  Sha256 hash = hash_of_calls(call, device);
+  hash.update(likeness);
+  return hash.hex_digest();
+}
+
+std::string results_key(const Structure::Data& structure, const std::string& call, Device device) {
+  Sha256 hash = hash_of_calls(call, device);
   for (const Level& level : structure.levels) {
     hash.update(fmt::format("{} {} {:x} {:x}\n", level.length, level.num_positions, hash_of(level.indptr),
                             hash_of(level.indices)));

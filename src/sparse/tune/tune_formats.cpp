@@ -112,6 +112,8 @@ Tuned tune(const Structure& a, int64_t feat, GatherOperator op, const TuneOption
   const Problem problem(a, call, stopwatch->stream());
   const Tuned tuned =
       search(results_key(data, to_text(call), device), candidates_of(problem, data), options.seconds, *stopwatch);
+  if (call.is_on_card())
+    keep_results(likeness_key(likeness_of(data), to_text(call), device), {{tuned.choice, tuned.seconds}});
   keep_choice(data, call, parse_choice(tuned.choice));
   return tuned;
 }

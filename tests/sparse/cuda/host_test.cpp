@@ -330,6 +330,33 @@ TEST_F(SparseCard, SearchesWhereCallsRun) {
   expect_close(doubles(c), doubles(want), 2e-5, "rows in pieces");
 }
 
+// What a search found on one structure serves others that are like it, unless it is nothing that they could run.
+TEST_F(SparseCard, TakesWhatASearchFoundForAStructureAlike) {
+  const OwnResults own;
+  const GatherCall call{.feat = 8, .workers = 0, .device = Device::cuda()};
+  const auto graph = [](int64_t rows, int32_t degree, int32_t longest) {
+    std::vector<int32_t> indptr{0}, indices;
+    for (int64_t i = 0; i < rows; ++i) {
+      const int32_t length = i == 0 ? longest : degree;
+      for (int32_t j = 0; j < length; ++j) indices.push_back(j);
+      indptr.push_back(static_cast<int32_t>(indices.size()));
+    }
+    return csr(rows, 400, indptr, indices);
+  };
+  const Structure searched = graph(300, 4, 40);
+  tune_spmm(searched, 8, {.seconds = 0}, Stream::cuda(nullptr));
+  const std::string key = likeness_key(likeness_of(*searched.data()), to_text(call), Device::cuda());
+  ASSERT_EQ(read_results(key).size(), 1u) << "as the search has kept it";
+  const FormatChoice pieces{.tile = 32}, long_pieces{.tile = 64};
+  keep_results(key, {{to_text(pieces), 1e-6}});
+  EXPECT_EQ(choice_of(*graph(290, 4, 39).data(), call), pieces);
+  EXPECT_EQ(choice_of(*graph(600, 4, 40).data(), call), FormatChoice{}) << "twice as many rows";
+  EXPECT_EQ(choice_of(*graph(300, 8, 80).data(), call), likely_on_card(*graph(300, 8, 80).data(), call));
+  EXPECT_EQ(choice_of(*graph(300, 4, 90).data(), call), FormatChoice{.tile = 32}) << "its own rule: a row is long";
+  keep_results(key, {{to_text(long_pieces), 1e-6}});
+  EXPECT_EQ(choice_of(*graph(291, 4, 39).data(), call), FormatChoice{}) << "no row is so long";
+}
+
 // Schedules that no rule makes: half vectors, other CTAs, other numbers of elements a thread.
 TEST_F(SparseCard, ComputesWhateverASearchFinds) {
   const std::pair<GatherOperator, FormatChoice> choices[] = {
