@@ -7,6 +7,7 @@
 
 #include "tile/cuda/ptx/ldmatrix.h"
 #include "tile/cuda/ptx/mma.h"
+#include "tile/cuda/ptx/shuffle.h"
 #include "tile/cuda/swizzle.h"
 
 namespace weft::tile {
