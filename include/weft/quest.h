@@ -64,7 +64,8 @@ std::vector<int32_t> choose_pages(const TensorView& q, const PageSummaries& summ
 // Error(invalid_page); a request of fewer tokens than qo_len, as one that fills up a batch, has rows that see nothing.
 // Bounds are sums in fp32 in an order of the device's own, so pages whose bounds differ by rounding alone may be chosen
 // differently. Summaries on a card have rows that begin on 16 bytes, of a multiple of 8 elements. On the CPU all of it
-// is refused at once. Throws Error(plan_mismatch | workspace_too_small) besides.
+// is refused at once. Throws Error(plan_mismatch | workspace_too_small) besides, and Error(invalid_argument) where
+// qo_len tokens may lie in more pages than the plan's lists have.
 void choose_pages(const TensorView& q, const PageSummaries& summaries, const DeviceBatch& batch,
                   const PlannedPages& planned, const Workspace& scratch, Stream stream = {});
 // Of `scratch`, which serves calls one behind another; its memory is fresh, or was left by such a call.

@@ -196,6 +196,10 @@ void choose_pages(const TensorView& q, const PageSummaries& summaries, const Dev
   check(batch.num_pages <= summaries.min.shape(0), ErrorCode::invalid_argument,
         "{}: batch.num_pages = {}; summaries are of {}", kOp, batch.num_pages, summaries.min.shape(0));
   check_on(kOp, "scratch", scratch.device(), device);
+  const int64_t page_size = planned.page_size, least = (batch.qo_len + page_size - 2) / page_size + 1;
+  check(call.num_requests() == 0 || call.budget() >= least, ErrorCode::invalid_argument,
+        "{}: budget = {}; {} query tokens may lie in {} pages of {}, which are always chosen", kOp, call.budget(),
+        batch.qo_len, least, page_size);
   const size_t bytes = choose_pages_bytes(static_cast<int>(call.num_requests()), static_cast<int>(call.num_kv_heads()),
                                           call.most_pages());
   check(scratch.bytes() >= bytes, ErrorCode::workspace_too_small,

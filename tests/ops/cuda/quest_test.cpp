@@ -345,6 +345,9 @@ TEST_F(CardQuest, RefusesWhatDoesNotFit) {
             x.q = cut(x.q), x.summaries = {cut(x.summaries.min), cut(x.summaries.max)};
           }),
           ErrorCode::invalid_stride, "8 elements");
+  Tensors of_many;  // 6 query tokens, which may lie in 3 pages, and here do
+  make_step(of_many, {.qo_len = 6, .most_pages = 10, .budget = 2, .kv_len = {25}});
+  refused(of_many.card, ErrorCode::invalid_argument, "budget = 2; 6 query tokens may lie in 3 pages of 4");
 }
 
 }  // namespace
