@@ -49,6 +49,10 @@ abi::Slot scalar_slot(const ScalarDecl& declared, double value) {
   abi::Slot slot{};
   if (declared.kind == ScalarKind::real) {
     check(!std::isnan(value), ErrorCode::invalid_argument, "scalar '{}' is NaN; give a number", declared.name);
+    constexpr double kLeast = std::numeric_limits<float>::min();  // kernels may count what is smaller as 0
+    check(value == 0 || std::abs(value) >= kLeast, ErrorCode::invalid_argument,
+          "scalar '{}' = {}: kernels have floats, of which the least above 0 is {:.3g}; give 0, or at least that",
+          declared.name, value, kLeast);
     slot.real = value;
     return slot;
   }

@@ -70,6 +70,7 @@ TEST(Params, EveryMistakeIsRefusedWithTheNameAndARemedy) {
       {{{"gain", 1}, {"gian", 1}}, bias(), invalid_argument, "did you mean 'gain'"},
       {{{"gain", 1}, {"gain", 2}}, bias(), invalid_argument, "given twice"},
       {{{"gain", static_cast<double>(nan)}}, bias(), invalid_argument, "NaN"},
+      {{{"gain", -1e-39}}, bias(), invalid_argument, "scalar 'gain' = -1e-39: kernels have floats"},
       {{{"gain", 1}, {"shift", 1.5}}, bias(), invalid_argument, "scalar 'shift' = 1.5"},
       {{{"gain", 1}, {"shift", 3e9}}, bias(), invalid_argument, "32 bits"},
       {{{"gain", 1}, {"prefix", 0.5}}, bias(), invalid_argument, "scalar 'prefix'"},
