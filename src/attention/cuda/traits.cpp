@@ -55,8 +55,9 @@ DType compute_type(const AttentionSpec& spec, const Architecture& architecture) 
     check(
         ability.type && compute == *ability.type, ErrorCode::unsupported,
         "loader = tma: required boxes of keys and values, supported for specs that the family of a producer computes, "
-        "missing here: {}; leave loader out, or choose cp_async",
-        ability.type ? fmt::format("compute = {}", to_string(compute)) : ability.why_not);
+        "missing here: {}; leave loader out, or choose {}",
+        ability.type ? fmt::format("compute = {}", to_string(compute)) : ability.why_not,
+        compute == DType::fp32 ? "elements" : "cp_async");
   }
   return compute;
 }
