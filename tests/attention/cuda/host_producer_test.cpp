@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/cuda/traits.h"
 #include "attention/kernel.h"
 #include "few_bits.h"
 #include "host_families.h"
@@ -124,7 +125,8 @@ struct Turned {
   Turned() {
     for (size_t i = 0; i < table.size(); ++i) table[i] = std::sin(static_cast<float>(i));
   }
-  Case in(Case c) const {
+  // `key`: what else keys are turned by, a member of Row.
+  Case in(Case c, const char* key = "idx") const {
     c.variant = {.name = "Turned",
                  .text = R"(struct Turned {
   real scale = 0;
@@ -133,7 +135,8 @@ struct Turned {
     return x[i] * real(0.5) + weft::pair(x, i) * p.table(r.pos + 3, i) + real(r.head) * real(0.1);
   }
   real key_transform(P p, Vec x, int i, Row r) {
-    return x[i] * weft::rsqrt(weft::dot(x, x) + real(1)) * scale + p.table(r.pos, i) + weft::sum(x) * real(0.01);
+    return x[i] * weft::rsqrt(weft::dot(x, x) + real(1)) * scale + p.table(r.pos, i) + weft::sum(x) * real(0.01) +
+           real(r.KEY % 5) * real(0.2);
   }
   real output_transform(P p, Vec x, int i, Row r) {
     return x[i] * scale + weft::pair(x, i) * weft::sigmoid(r.lse) + real(r.idx) * real(0.1);
@@ -142,6 +145,7 @@ struct Turned {
 };
 )",
                  .tensors = {{"table", DType::fp32, 2}}};
+    c.variant.text.replace(c.variant.text.find("KEY"), 3, key);
     c.tensors = {{"table", TensorView(table.data(), DType::fp32, {1024, 32})}};
     return c;
   }
@@ -151,6 +155,7 @@ TEST(HostMachineProducer, TakesHooksOfQueriesKeysAndOutputs) {
   const Turned turned;
   Case c = turned.in(producer_case());
   c.lengths = {{26, 200}, {3, 3}, {1, 0}};  // 130 rows and two tiles of keys, which are cut, and few of each
+  c.tensors[0].value = c.tensors[0].value.slice(0, 0, 203);  // what hooks ask for of tokens that are there
   EXPECT_EQ(wrong_by_producer(c, 3, {}), "");
 }
 
@@ -216,12 +221,20 @@ Case listed_case(int page_size = 16) {
   return c;
 }
 
+TEST(HostMachineProducer, TakesHooksOfListsOfBlocks) {
+  const Turned turned;
+  Case c = turned.in(listed_case(), "pos");  // keys' places in a list are not those in a page table
+  c.lengths = {{26, 200}};
+  EXPECT_EQ(Listed(c).wrong(), "");
+}
+
 TEST(HostMachineProducer, TakesListsOfBlocks) {
   Case c = listed_case();
   EXPECT_EQ(Listed(c).wrong(), "") << "causal";
   c.window = 100;
   EXPECT_EQ(Listed(c, 5).wrong(), "") << "a window, cut and merged";
-  c = listed_case(24);  // blocks that lie in two tiles
+  c = listed_case(24);        // blocks that lie in two tiles
+  c.lengths[0].second = 768;  // a tile that bits alone hide some of
   Listed with_bits(c, 2, true);
   with_bits.hide_by_bits();
   EXPECT_EQ(with_bits.wrong(), "") << "bits";
@@ -312,6 +325,9 @@ TEST(HostMachineProducer, AddsAValueThatIsNoNumberToWhatAHookOfOutputsIsGiven) {
   AttentionSpec spec = problem.spec();
   spec.loader = Loader::tma;
   testing::expect_to_reach_who_sees_it(problem, spec, problem.input(1), 133, kInfinity);
+  problem.put_value(0, 133, 0);
+  const PlanInput cut = problem.input(1, PlanMode::fixed_split, 64);  // by way of partials
+  testing::expect_to_reach_who_sees_it(problem, spec, cut, 133, kInfinity);
 }
 
 // What no map describes is refused where boxes are named, and else comes in another way.
@@ -332,8 +348,21 @@ TEST(HostMachineProducer, RefusesBoxesThatNoMapDescribes) {
     for (const char* said : {"loader = tma", "k: required pages", "8 tokens", "they have 4 tokens", "cp_async"})
       EXPECT_NE(what.find(said), std::string::npos) << what;
   }
-  spec.head_dim_vo = 24;
-  EXPECT_THROW(build_on(host_machine(), spec), Error);
+  // Of other specs it says which loader there is.
+  for (const auto& [dim, loader] : {std::pair{24, Loader::cp_async}, {512, Loader::elements}}) {
+    spec.head_dim_qk = spec.head_dim_vo = dim;
+    const auto find_type = [&](Loader named) {
+      spec.loader = named;
+      attention::cuda::compute_type(spec, attention::cuda::find_architecture("sm_90a"));
+    };
+    EXPECT_NO_THROW(find_type(loader)) << dim;
+    try {
+      find_type(Loader::tma);
+      ADD_FAILURE() << dim << " dims were taken";
+    } catch (const Error& error) {
+      EXPECT_TRUE(std::string(error.what()).ends_with("choose " + std::string(to_string(loader)))) << error.what();
+    }
+  }
 }
 
 enum class Brings { boxes, rows, boxes_of_lists, rows_of_8_bits, rows_for_hooks };
