@@ -102,7 +102,9 @@ class LoadsAhead {
       for (const Gather& gather : gathers) {
         const std::string name = fmt::format("weft_ahead_{}", num_names_++);
         names.back().push_back(name);
-        result.push_back(make_allocate(name, {gather.lanes}, DType::fp32, Scope::registers));
+        const bool is_wide = function_.find(gather.load->name)->dtype == DType::fp64;
+        const DType type = is_wide ? DType::fp64 : DType::fp32;
+        result.push_back(make_allocate(name, {gather.lanes}, type, Scope::registers));
         Body copy{make_store(name, {variable(gather.lane)}, gather.load)};
         substitute(copy, {{loop.name, first + within}});
         Stmt lanes = make_loop(gather.lane, gather.lanes, std::move(copy));

@@ -132,7 +132,10 @@ void for_groups(const std::vector<Reached>& rows, int64_t slots, const Call& cal
 
 KeptRelationGroups& kept_of(const Structure::Data& edges) {
   const std::lock_guard lock(edges.choices.mutex);
-  if (edges.relation_groups == nullptr) edges.relation_groups = std::make_shared<KeptRelationGroups>();
+  if (edges.relation_groups == nullptr) {
+    edges.relation_groups = std::make_shared<KeptRelationGroups>();
+    edges.relation_groups->has_single_edges = has_single_edges(edges);
+  }
   return *edges.relation_groups;
 }
 
@@ -176,7 +179,10 @@ bool has_relation_groups(const VectorUnit& unit, int64_t feat_in, int64_t feat_o
 }
 
 bool has_single_edges(const Structure::Data& edges) {
-  return edges.levels[4].num_positions == edges.levels[3].num_positions;
+  const std::vector<int32_t>& ends = edges.levels[4].indptr;  // a structure of a caller's own may have rows of none
+  for (size_t i = 0; i < ends.size(); ++i)
+    if (ends[i] != static_cast<int32_t>(i)) return false;
+  return true;
 }
 
 RelationGroups relation_groups(const Structure::Data& edges, int64_t slots, bool is_gathered) {
@@ -294,7 +300,7 @@ void run_in_groups(const Structure& edges, const RunArguments& arguments, Stream
   RelationGroupsForm form{.feat_in = w.shape(1),
                           .feat_out = w.shape(2),
                           .dtype = x.dtype(),
-                          .is_gathered = has_values || !has_single_edges(data),
+                          .is_gathered = has_values || !kept_of(data).has_single_edges,
                           .has_values = has_values};
   const RelationGroups& groups = groups_of(data, form);
   const auto placed = [&](const std::vector<int32_t>& array) { return kept_array(data, array, device); };

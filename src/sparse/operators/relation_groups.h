@@ -33,7 +33,7 @@ struct RelationGroups {
 };
 // Of a structure that relational_from_coo made, of which has_single_edges() where they are not gathered.
 RelationGroups relation_groups(const Structure::Data& edges, int64_t slots, bool is_gathered);
-// Whether each relation has at most one edge in each row, as kernels of convolutions do.
+// Whether each row that a relation reaches has one edge of it, as kernels of convolutions do.
 bool has_single_edges(const Structure::Data& edges);
 struct RelationGroupsForm {
   int64_t slots = 32, feat_in = 0, feat_out = 0;
@@ -47,6 +47,7 @@ ReadyProgram relation_groups_program(const RelationGroupsForm& form);
 
 // What structures keep of it. Thread-safe.
 struct KeptRelationGroups {
+  bool has_single_edges = false;
   std::mutex mutex = {};
   std::map<std::tuple<int64_t, int64_t, DType, bool>, int64_t> slots = {};                // by what forms say besides
   std::map<std::pair<int64_t, bool>, std::unique_ptr<const RelationGroups>> groups = {};  // by `slots`, `is_gathered`

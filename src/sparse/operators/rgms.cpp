@@ -134,6 +134,14 @@ void rgms(const Structure& edges, const TensorView& values, const TensorView& x,
   check(data.levels.size() == 5, ErrorCode::invalid_argument,
         "edges: the structure has {} levels; relational_from_coo makes the one of 5 that is expected",
         data.levels.size());
+  for (size_t l = 0; l < data.levels.size(); ++l) {
+    const Level& level = data.levels[l];
+    const bool is_expected = l == 0 ? !level.is_sparse && level.length == 1 : level.is_sparse && level.is_variable;
+    check(is_expected, ErrorCode::invalid_argument,
+          "edges: axis {} of the structure is {} and {}, of length {}; required: {}, as relational_from_coo makes it",
+          l, level.is_sparse ? "sparse" : "dense", level.is_variable ? "variable" : "fixed", level.length,
+          l == 0 ? "a dense one of length 1" : "sparse and variable");
+  }
   const int64_t tile = data.levels[3].length, tiles = data.levels[1].length;
   check((y.shape(0) + tile - 1) / tile == tiles, ErrorCode::invalid_shape,
         "y: has {} rows; the structure has {} tiles of {}", y.shape(0), tiles, tile);

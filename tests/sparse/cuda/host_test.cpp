@@ -141,6 +141,50 @@ TEST_F(SparseCard, MultipliesRelationsByTensorCores) {
   testing::watch_launch = nullptr;
 }
 
+// A structure of one's own may have rows of a relation without an edge; of other axes it is refused.
+TEST_F(SparseCard, MultipliesRelationsOfACallersOwnStructure) {
+  const std::vector<int32_t> one{0, 1}, zero{0}, three{0, 3}, reached{0, 1, 2}, of_rows{0, 2, 2, 3}, cols{1, 2, 3};
+  const auto axis = [](int64_t length, const std::vector<int32_t>& indptr, const std::vector<int32_t>& indices) {
+    return StoredAxis{.kind = AxisKind::sparse_variable, .length = length, .indptr = indptr, .indices = indices};
+  };
+  std::vector<StoredAxis> axes = {
+      {.length = 1}, axis(1, one, zero), axis(1, one, zero), axis(4, three, reached), axis(5, of_rows, cols)};
+  Values x = random_values(5 * 16, 1), w = random_values(16 * 16, 2), y(4 * 16);
+  const TensorView rows = view(x, {5, 16}), weights = view(w, {1, 16, 16}), out = view(y, {4, 16});
+  rgms(structure_of(axes), {}, rows, weights, out);
+  const std::vector<double> want = doubles(y);
+  std::fill(y.begin(), y.end(), NAN);
+  const OnCard there_rows(rows), there_weights(weights), there(out);
+  const auto run = [&] { rgms(structure_of(axes), {}, there_rows, there_weights, there, stream_); };
+  run();
+  there.fetch();
+  expect_close(doubles(y), want, 2e-5, "two edges, none, one");
+  axes[4].kind = AxisKind::dense_variable;
+  axes[4].indices = {};
+  EXPECT_EQ(refusal(run),
+            "invalid_argument: edges: axis 4 of the structure is dense and variable, of length 5; required: sparse and "
+            "variable, as relational_from_coo makes it");
+}
+
+// Numbers of 64 bits stay so while they are on their way.
+TEST_F(SparseCard, ReadsAheadInTheTypeOfTheBuffer) {
+  const std::string text = replaced(kSpmmProgram, "fp32", "fp64");
+  const Operator op = compiled(text,
+                               "lower()\nko, ki = split(csrmm.k, 4)\nreorder(ko, csrmm.j, ki)\nvectorize(ki)\n"
+                               "cache_write(ko, register)\nannotate(csrmm.j, prefetch, 4)\nbind(csrmm.i, blockIdx.x)\n",
+                               {{"feat", 4}});
+  const Structure structure = few_places().structure();
+  std::vector<double> a(static_cast<size_t>(structure.nnz()), 1. / 3), b(16 * 4, 1. / 7), c(22 * 4);
+  const auto doubles_of = [](std::vector<double>& values, std::vector<int64_t> shape) {
+    return TensorView(values.data(), DType::fp64, shape);
+  };
+  const OnCard there_a(doubles_of(a, {structure.nnz()})), there_b(doubles_of(b, {16, 4}));
+  const OnCard there_c(doubles_of(c, {22, 4}));
+  op.run({.structures = {{"J", structure}}, .buffers = {{"A", there_a}, {"B", there_b}, {"C", there_c}}}, stream_);
+  there_c.fetch();
+  EXPECT_NEAR(c[11 * 4], 16. / 21, 1e-14);
+}
+
 TEST_F(SparseCard, LaunchesAsManyThreadsAsLoopsHaveIterations) {
   const struct {
     const char* lines;
