@@ -233,6 +233,7 @@ bool Facts::bound_some(Linear& sum) const {
     for (const auto* bindings : {&lets_, &loops_})
       for (auto binding = bindings->rbegin(); binding != bindings->rend(); ++binding)
         add([&](const Expr& term) { return is_variable(term, binding->first); });
+    add([](const Expr& term) { return term->op == Op::floor_div; });  // what it is of may cancel the others
     add([](const Expr& term) { return term->op != Op::variable; });
     add([](const Expr& term) { return term->op == Op::variable; });
   }

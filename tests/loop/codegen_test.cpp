@@ -106,7 +106,7 @@ TEST(Codegen, CudaReadsLanesInWholeAccessesWhereTheirPlaceAllowsIt) {
   const std::string code = cuda_of(lanes(4, "p[i] * 8"));
   EXPECT_EQ(count_of(code, "weft_load<"), 1u) << code;  // A is written, B's lanes are read once
   EXPECT_NE(code.find("weft_load<4, 4>(weft_lanes_0, B + (long long)p[i] * 8);"), code.npos) << code;
-  EXPECT_NE(code.find("A[i * 4 + v] + weft_lanes_0[v] * weft_lanes_0[v]"), code.npos) << code;
+  EXPECT_NE(code.find("A[(long long)i * 4 + v] + weft_lanes_0[v] * weft_lanes_0[v]"), code.npos) << code;
   EXPECT_NE(cuda_of(lanes(16, "p[i] * 4 + 8")).find("weft_load<4, 16>"), code.npos);
   EXPECT_NE(cuda_of(lanes(4, "p[i] * 4 + 2")).find("weft_load<2, 4>"), code.npos);
   EXPECT_NE(cuda_of(lanes(16, "p[i] * 16"), "bf16").find("weft_load<8, 16>"), code.npos);

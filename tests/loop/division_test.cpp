@@ -167,12 +167,13 @@ TEST(Division, AsksNothingInCodeWhereTheDivisorIsPositive) {
           division_code_of("  for i in range(n):\n    for j in range(m):\n      Z[i] = " + value + "\n", cuda);
       EXPECT_NE(code.find(has), code.npos) << code;
     };
-    expect("X[i] // 4", "weft_floor_div((long long)X[i], 4)");
-    expect("X[i] % m", "weft_modulo((long long)X[i], m)");  // it has an iteration j
+    const std::string x = cuda ? "X[i]" : "(long long)X[i]", y = cuda ? "Y[i]" : "(long long)Y[i]";
+    expect("X[i] // 4", "weft_floor_div(" + x + ", 4)");
+    expect("X[i] % m", "weft_modulo(" + x + ", m)");  // it has an iteration j
     expect("select(Y[i] > 0, X[i] // Y[i], 0)", "weft_floor_div(");
-    expect("X[i] // -4", "weft_any_floor_div((long long)X[i], -4)");
+    expect("X[i] // -4", "weft_any_floor_div(" + x + ", -4)");
     expect("checked(X[i] % Y[i], f(\"X[a] % Y[a]\", a in A), i)",
-           "weft_any_modulo((long long)X[i], (long long)Y[i], weft_failures + 0, i)");
+           "weft_any_modulo(" + x + ", " + y + ", weft_failures + 0, i)");
   }
 }
 

@@ -286,7 +286,7 @@ TEST(Codegen, CudaRefusesStoresThatThreadsWouldRepeat) {
   EXPECT_NE(
       cuda_module({kernels_of("  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [bind=threadIdx.x]:\n"
                               "      A[i * 8 + k] = B[k]\n")})
-          .find("for (long long k = threadIdx.x; k < 8; k += blockDim.x)"),
+          .find("for (int k = threadIdx.x; k < 8; k += blockDim.x)"),
       std::string::npos);
 }
 

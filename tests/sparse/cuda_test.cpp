@@ -120,14 +120,15 @@ TEST(CudaText, HasProductsOfTheCtaAndOfAThread) {
     std::string schedule, has;
   } cases[] = {
       {"bind(product.t0, blockIdx.x)\n" + product,
-       "C + t0 * 32, 8, A + t0 * 24, 6, 1, B + 0, 8, weft_thread(), weft_threads());"},
+       "C + (long long)t0 * 32, 8, A + (long long)t0 * 24, 6, 1, B + 0, 8, weft_thread(), weft_threads());"},
       {"cache_write(product.t0, shared)\nbind(product.t0, blockIdx.x)\n" + product,
-       "C_local + 0, 8, A + t0 * 24, 6, 1, B + 0, 8, weft_thread(), weft_threads());"},
+       "C_local + 0, 8, A + (long long)t0 * 24, 6, 1, B + 0, 8, weft_thread(), weft_threads());"},
       {"cache_write(product.t0, register)\nbind(product.t0, threadIdx.x)\n" + product,
-       "C_local + 0, 8, A + t0 * 24, 6, 1, B + 0, 8, 0, 1);"},
-      {"bind(product.t0, threadIdx.x)\n" + product, "C + t0 * 32, 8, A + t0 * 24, 6, 1, B + 0, 8, 0, 1);"},
-      {"parallel(product.t0)\n" + product, "C + t0 * 32, 8, A + t0 * 24, 6, 1, B + 0, 8, 0, 1);"},
-      {"bind(product.t0, threadIdx.y)\n" + product, "if (threadIdx.x == 0) {"},
+       "C_local + 0, 8, A + (long long)t0 * 24, 6, 1, B + 0, 8, 0, 1);"},
+      {"bind(product.t0, threadIdx.x)\n" + product,
+       "C + (long long)t0 * 32, 8, A + (long long)t0 * 24, 6, 1, B + 0, 8, 0, 1);"},
+      {"parallel(product.t0)\n" + product, "C + (long long)t0 * 32, 8, A + (long long)t0 * 24, 6, 1, B + 0, 8, 0, 1);"},
+      {"bind(product.t0, threadIdx.y)\n" + product, "if (int(threadIdx.x) == 0) {"},
   };
   for (const auto& c : cases) {
     const std::string code = cuda_of(kProgram, c.schedule, {});
@@ -153,7 +154,7 @@ TEST(CudaText, IsMadeOfProgramsOfManyAxes) {
     const std::string program =
         "program deep(n):\n" + axes + "  A = buffer(" + all + "): fp32\n  Y = buffer(I0): fp32\n" + iterate;
     const std::string code = cuda_of(program.c_str(), "ao, ai = split(deep.i0, 2)\n", {});
-    EXPECT_NE(code.find("if (threadIdx.x == 0) {"), code.npos) << code;
+    EXPECT_NE(code.find("if (int(threadIdx.x) == 0) {"), code.npos) << code;
   }
 }
 
@@ -221,9 +222,9 @@ TEST(CudaText, HasNestsSideBySide) {
   // `more` reads what `ones` writes; the CTAs of `last` are as many as the kernel finds.
   const std::vector<std::string> two = kernels(twice + ones + more + last);
   ASSERT_EQ(two.size(), 3u);
-  EXPECT_NE(two[0].find("weft_beside < (weft_floor_div(m + 31, 32) + weft_floor_div(n + 31, 32))"), two[0].npos)
+  EXPECT_NE(two[0].find("weft_beside < (weft_quotient(m + 31, 32) + weft_quotient(n + 31, 32))"), two[0].npos)
       << two[0];
-  EXPECT_NE(two[0].find("const long long ones_o = weft_beside - "), two[0].npos) << two[0];
+  EXPECT_NE(two[0].find("const int ones_o = weft_beside - "), two[0].npos) << two[0];
   EXPECT_EQ(kernels(twice + ones + more + last, "1.0").size(), 2u);  // three, and `last`
   EXPECT_EQ(kernels(twice + shared("ones.j", 64) + more + last, "1.0").size(), 4u);
   EXPECT_EQ(kernels(twice + shared("ones.j", 32, "blockIdx.y") + more + last, "1.0").size(), 4u);

@@ -27,8 +27,9 @@ TEST(Names, AreAnyInEveryRole) {
                                  {"scalars", {c.data(), DType::fp32, {a.rows, kFeat}}}}},
                     "scalars", dense_spmm(a, b, kFeat), "words");
   const std::string cuda = op.text("cuda");
-  for (const char* declared : {"float* __restrict__ scalars_", "const float* __restrict__ float_", "long long int_",
-                               "const int* __restrict__ worker_", "long long double_", "own_weft_find_"})
+  for (const char* declared :
+       {"float* __restrict__ scalars_", "const float* __restrict__ float_", "long long weft_integer_int_",
+        "const int* __restrict__ worker_", "long long weft_integer_double_", "own_weft_find_"})
     EXPECT_NE(cuda.find(declared), cuda.npos) << declared << "\n" << cuda;
 }
 

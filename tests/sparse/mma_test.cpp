@@ -66,7 +66,7 @@ TEST(Mma, HoldsSumsInAFragmentAndCopiesAhead) {
         "weft::ptx::cp_async_wait<1>();", "// Launched with 6144 bytes of shared memory.", "weft_aligned(B, \"B\");",
         "weft_store<2, 2>(C + ",
         // Of a CTA that goes on with another row: all have read what is filled anew.
-        "__syncthreads();\n    #pragma unroll 1\n    for (long long weft_ahead_1 = 0;"})
+        "__syncthreads();\n    #pragma unroll 1\n    for (int weft_ahead_1 = 0;"})
     EXPECT_NE(text.find(part), text.npos) << part << "\n" << text;
   // Without stages each iteration waits for its own.
   const std::string waits = kernel_of(plain + "bind(spmm.io, blockIdx.x)\n");

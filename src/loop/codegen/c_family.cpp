@@ -12,6 +12,7 @@ namespace {
 
 std::string parenthesised(std::string text, int own, int needed) { return own < needed ? "(" + text + ")" : text; }
 
+constexpr int kCastPrecedence = 7;
 struct Infix {
   Op op;
   const char* symbol;
@@ -115,6 +116,15 @@ bool is_shared(const Expr& condition, const std::vector<const Stmt*>& loops,
   return may_be_grouped(loops.back()->body);
 }
 
+const Infix* infix_of(Op op) {
+  const Infix* const found =
+      std::find_if(std::begin(kInfix), std::end(kInfix), [&](const Infix& i) { return i.op == op; });
+  return found == std::end(kInfix) ? nullptr : found;
+}
+
+// Of cards' threads, which are unsigned.
+bool is_axis_of_card(const std::string& variable) { return variable.find('.') != variable.npos; }
+
 std::string qualified(std::string text, const std::string& qualifier) {
   const std::string_view placeholder = "QUALIFIER";
   for (size_t at; (at = text.find(placeholder)) != text.npos;) text.replace(at, placeholder.size(), qualifier);
@@ -177,7 +187,7 @@ std::string phase_name(const Function& function, size_t phase) {
   return fmt::format("weft_{}_{}", function.name, phase);
 }
 
-std::string CFamily::element_type(DType dtype) {
+std::string element_type(DType dtype) {
   switch (dtype) {
     case DType::fp32: return "float";
     case DType::fp64: return "double";
@@ -213,33 +223,100 @@ std::string CFamily::real_literal(double value) const {
   return to_text(real(value)) + suffix;
 }
 
-std::string CFamily::expr(const Expr& e, int precedence) {
+std::string CFamily::expr(const Expr& e, int precedence) { return written(e, precedence).text; }
+
+Written CFamily::infix(const Expr& e, const char* symbol, int own, int precedence) {
   const auto& x = e->operands;
-  for (const Infix& infix : kInfix)
-    if (infix.op == e->op) {
-      const bool is_hidden = has(Intrinsic::vector, target()) && compares_lanes(e, *function_, facts_);
-      hides_masks_ |= is_hidden;
-      return parenthesised(fmt::format("{} {} {}{}", expr(x[0], infix.precedence), infix.symbol,
-                                       expr(x[1], infix.precedence + 1), is_hidden ? " + weft_zero" : ""),
-                           infix.precedence, precedence);
+  Written a = written(x[0], own);
+  const Written b = written(x[1], own + 1);
+  const bool is_hidden = has(Intrinsic::vector, target()) && compares_lanes(e, *function_, facts_);
+  hides_masks_ |= is_hidden;
+  const bool is_int = a.is_int && b.is_int && e->type == Type::integer && integers_.fits_int(e);
+  if (integers_.are_ints() && e->type == Type::integer && !is_int) {
+    if (a.is_int && b.is_int)
+      a.text = "(long long)" + expr(x[0], kCastPrecedence);
+    else if (e->op != Op::multiply)
+      return {parenthesised(wide_sum(e), own, precedence)};
+  }
+  return {parenthesised(fmt::format("{} {} {}{}", a.text, symbol, b.text, is_hidden ? " + weft_zero" : ""), own,
+                        precedence),
+          is_int};
+}
+
+// Of what does not fit an int: what does is added up first, in one.
+std::string CFamily::wide_sum(const Expr& e) {
+  std::vector<std::pair<Expr, bool>> addends;  // with whether it is subtracted
+  const auto collect = [&](const auto& self, const Expr& part, bool is_less) -> void {
+    if (part->type == Type::integer && (part->op == Op::add || part->op == Op::subtract)) {
+      self(self, part->operands[0], is_less);
+      return self(self, part->operands[1], is_less != (part->op == Op::subtract));
     }
+    addends.emplace_back(part, is_less);
+  };
+  collect(collect, e, false);
+  Expr small = 0;
+  std::string text;
+  for (const auto& [part, is_less] : addends) {
+    const bool is_int = written(part).is_int;
+    const Expr sum = is_less ? small - part : small + part;
+    if (is_int && integers_.fits_int(sum)) {
+      small = sum;
+      continue;
+    }
+    const std::string one = is_int ? "(long long)" + expr(part, kCastPrecedence) : expr(part, kProductPrecedence);
+    text += text.empty() ? (is_less ? "-" : "") + one : (is_less ? " - " : " + ") + one;
+  }
+  if (text.empty()) return "(long long)" + expr(small, kCastPrecedence);
+  if (is_literal(small, 0)) return text;
+  int64_t literal = 0;
+  if (is_integer(small, &literal) && literal < 0) return fmt::format("{} - {}", text, -literal);
+  return fmt::format("{} + {}", text, expr(small, kProductPrecedence));
+}
+
+Written CFamily::written(const Expr& e, int precedence) {
+  const auto& x = e->operands;
+  if (const Infix* const found = infix_of(e->op)) return infix(e, found->symbol, found->precedence, precedence);
   switch (e->op) {
-    case Op::integer_literal: return parenthesised(fmt::format("{}", e->integer), e->integer < 0 ? 7 : 9, precedence);
-    case Op::real_literal: return parenthesised(real_literal(e->real), std::signbit(e->real) ? 7 : 9, precedence);
-    case Op::variable: return e->name;
+    case Op::integer_literal:
+      return {parenthesised(fmt::format("{}", e->integer), e->integer < 0 ? kCastPrecedence : 9, precedence),
+              integers_.is_int(e->integer)};
+    case Op::variable: {
+      const bool is_int = integers_.is_int(e->name);
+      return {is_int && is_axis_of_card(e->name) ? fmt::format("int({})", e->name) : e->name, is_int};
+    }
     case Op::load: {
       if (registers_.contains(e->name)) spilled_.insert(e->name);
       const std::string element = fmt::format("{}[{}]", e->name, expr(x[0]));
       const DType dtype = dtype_of(e->name);
       // What is computed of an index may not fit 32 bits.
-      if (dtype == DType::int32) return fmt::format("(long long){}", element);
-      return is_narrow(dtype) ? fmt::format("weft_from_{}({})", weft::to_string(dtype), element) : element;
+      if (dtype == DType::int32)
+        return {integers_.are_ints() ? element : "(long long)" + element, integers_.are_ints()};
+      return {is_narrow(dtype) ? fmt::format("weft_from_{}({})", weft::to_string(dtype), element) : element};
     }
     case Op::floor_div:
     case Op::modulo: return division(e);
-    case Op::minimum: return fmt::format("weft_min({}, {})", expr(x[0]), expr(x[1]));
-    case Op::maximum: return fmt::format("weft_max({}, {})", expr(x[0]), expr(x[1]));
-    case Op::negate: return parenthesised("-" + expr(x[0], kPostfixPrecedence), 7, precedence);
+    case Op::minimum:
+    case Op::maximum: {
+      const Written a = written(x[0]), b = written(x[1]);
+      return {fmt::format("weft_{}({}, {})", e->op == Op::minimum ? "min" : "max", a.text, b.text),
+              a.is_int && b.is_int};
+    }
+    case Op::negate: {
+      const Written a = written(x[0], kPostfixPrecedence);
+      const bool is_wide = a.is_int && !integers_.fits_int(e);
+      return {parenthesised((is_wide ? "-(long long)" : "-") + a.text, kCastPrecedence, precedence),
+              a.is_int && !is_wide};
+    }
+    case Op::select: return select(e);
+    default: return {call(e)};
+  }
+}
+
+// What is called by its name, or is no number.
+std::string CFamily::call(const Expr& e) {
+  const auto& x = e->operands;
+  switch (e->op) {
+    case Op::real_literal: return real_literal(e->real);
     case Op::logical_not: return "!" + expr(x[0], kPostfixPrecedence);
     case Op::exponential: return fmt::format("weft_exp({})", expr(x[0]));
     case Op::logarithm: return fmt::format("weft_log({})", expr(x[0]));
@@ -249,20 +326,11 @@ std::string CFamily::expr(const Expr& e, int precedence) {
       return is_double_ ? fmt::format("weft_pow(double({}), double({}))", expr(x[0]), expr(x[1]))
                         : fmt::format("weft_pow({}, {})", expr(x[0]), expr(x[1]));
     case Op::square_root: return fmt::format("weft_sqrt({})", expr(x[0]));
-    case Op::absolute: return fmt::format("weft_abs({})", expr(x[0]));
-    case Op::to_real: return fmt::format("{}({})", real_type(), expr(x[0]));
-    case Op::select: {
-      const std::string condition = expr(x[0], 1);
-      const bool branches = has(Intrinsic::vector, target()) && is_shared(x[0], loops_, registers_);
-      const auto branch = [&](const Expr& value) {
-        return branches && has_load(value) ? fmt::format("(weft_branch(), {})", expr(value, 1)) : expr(value, 1);
-      };
-      facts_.push_condition(x[0]);
-      std::string value = branch(x[1]);
-      facts_.pop_condition();
-      if (is_integer(x[1]) && is_integer(x[2])) value += "ll";  // else it would be of 32 bits
-      return fmt::format("({} ? {} : {})", condition, value, branch(x[2]));
+    case Op::absolute: {
+      const Written a = written(x[0]);
+      return fmt::format("weft_abs({}{})", a.is_int ? "0ll + " : "", a.text);
     }
+    case Op::to_real: return fmt::format("{}({})", real_type(), expr(x[0]));
     case Op::find:
     case Op::upper_bound:
       return fmt::format("weft_{}({}, {}, {}, {})", e->op == Op::find ? "find" : "upper_bound", e->name, expr(x[0]),
@@ -273,28 +341,54 @@ std::string CFamily::expr(const Expr& e, int precedence) {
   return {};
 }
 
+Written CFamily::select(const Expr& e) {
+  const auto& x = e->operands;
+  const std::string condition = expr(x[0], 1);
+  const bool branches = has(Intrinsic::vector, target()) && is_shared(x[0], loops_, registers_);
+  const auto branch = [&](const Expr& value) {
+    Written result = written(value, 1);
+    if (branches && has_load(value)) result.text = fmt::format("(weft_branch(), {})", result.text);
+    return result;
+  };
+  facts_.push_condition(x[0]);
+  Written a = branch(x[1]);
+  facts_.pop_condition();
+  const Written b = branch(x[2]);
+  if (!integers_.are_ints() && is_integer(x[1]) && is_integer(x[2])) a.text += "ll";  // else it would be of 32 bits
+  return {fmt::format("({} ? {} : {})", condition, a.text, b.text), a.is_int && b.is_int};
+}
+
 // By a divisor of 1 or more, which is asked nothing, or by any: that counts a failure where there is no quotient.
-std::string CFamily::division(const Expr& e) {
+Written CFamily::division(const Expr& e) {
   const auto& x = e->operands;
   const char* name = e->op == Op::floor_div ? "floor_div" : "modulo";
-  if (facts_.is_positive(x[1])) return fmt::format("weft_{}({}, {})", name, expr(x[0]), expr(x[1]));
-  if (e->failure == nullptr) return fmt::format("weft_any_{}({}, {})", name, expr(x[0]), expr(x[1]));
+  const Written a = written(x[0]), b = written(x[1]);
+  if (facts_.is_positive(x[1])) {
+    const bool is_int = a.is_int && b.is_int;
+    if (is_int && integers_.is_never_negative(x[0])) name = e->op == Op::floor_div ? "quotient" : "rest";
+    return {fmt::format("weft_{}({}, {})", name, a.text, b.text), is_int};
+  }
+  if (e->failure == nullptr) return {fmt::format("weft_any_{}({}, {})", name, a.text, b.text)};
   ensure(x.size() == 3, "'{}' has {} numbers of its place; flat loops have 1", to_text(e), x.size() - 2);
-  return fmt::format("weft_any_{}({}, {}, {}, {})", name, expr(x[0]), expr(x[1]), place_of(*function_, *e->failure),
-                     expr(x[2]));
+  return {
+      fmt::format("weft_any_{}({}, {}, {}, {})", name, a.text, b.text, place_of(*function_, *e->failure), expr(x[2]))};
 }
 
 void CFamily::emit(const Body& body) {
+  const Integers before = integers_;
   size_t lets = 0;
   for (const Stmt& stmt : body) {
     switch (stmt.kind) {
       case Stmt::Kind::loop: emit_loop(stmt); break;
       case Stmt::Kind::store: emit_store(stmt); break;
-      case Stmt::Kind::let:
-        line(fmt::format("const long long {} = {};", stmt.name, expr(stmt.value)));
+      case Stmt::Kind::let: {
+        const Written value = written(stmt.value);
+        const char* const type = integers_.declare(stmt.name, integers_.range_of(stmt.value, value));
+        line(fmt::format("const {} {} = {};", type, stmt.name, value.text));
         facts_.push_let(stmt.name, stmt.value);
         ++lets;
         break;
+      }
       case Stmt::Kind::allocate:
         local_[stmt.name] = stmt.dtype;
         if (const auto found = registers_.find(stmt.name); found != registers_.end()) {
@@ -316,7 +410,9 @@ void CFamily::emit(const Body& body) {
         --indent_;
         line("}");
         break;
-      case Stmt::Kind::fail: emit_fail(stmt); break;
+      case Stmt::Kind::fail:
+        line(fmt::format("weft_fail({}, {});", place_of(*function_, {stmt.writer, stmt.name}), expr(stmt.indices[0])));
+        break;
       case Stmt::Kind::barrier:
       case Stmt::Kind::thread_sum:
       case Stmt::Kind::copy_async:
@@ -326,6 +422,7 @@ void CFamily::emit(const Body& body) {
     }
   }
   while (lets-- > 0) facts_.pop_let();
+  integers_ = before;
 }
 
 std::string CFamily::allocation(const Stmt& stmt) {
@@ -346,21 +443,18 @@ void CFamily::emit_store(const Stmt& store) {
                    is_narrow(dtype) ? fmt::format("weft_to_{}({})", weft::to_string(dtype), value) : value));
 }
 
-void CFamily::emit_fail(const Stmt& stmt) {
-  line(fmt::format("weft_fail({}, {});", place_of(*function_, {stmt.writer, stmt.name}), expr(stmt.indices[0])));
-}
-
-void CFamily::emit_loop(const Stmt& written) {
-  if (written.loop == LoopKind::vectorize && has(Intrinsic::vector, target())) {
-    facts_.push_loop(written.name, written.value);
-    const bool is_vector = emit_vector_loop(written);
+void CFamily::emit_loop(const Stmt& given) {
+  if (given.loop == LoopKind::vectorize && has(Intrinsic::vector, target())) {
+    facts_.push_loop(given.name, given.value);
+    const bool is_vector = emit_vector_loop(given);
     facts_.pop_loop();
     if (is_vector) return;
   }
-  const bool is_of_lanes = written.loop == LoopKind::vectorize || written.loop == LoopKind::unroll;
-  const auto [loop, behind] = is_of_lanes ? with_wide_accesses(written) : std::pair(written, std::string());
+  const bool is_of_lanes = given.loop == LoopKind::vectorize || given.loop == LoopKind::unroll;
+  const auto [loop, behind] = is_of_lanes ? with_wide_accesses(given) : std::pair(given, std::string());
   if (is_tensorised(loop)) return emit_product(loop);
   if (has_annotation(loop, "dot") && has(Intrinsic::dot, target()) && emit_dot(loop)) return;
+  const Integers before = integers_;
   if (loop.loop == LoopKind::parallel || loop.loop == LoopKind::bind) {
     open_shared_loop(loop);
   } else {
@@ -369,7 +463,9 @@ void CFamily::emit_loop(const Stmt& written) {
     if (is_rolled) line(text_of(Intrinsic::rolled, {}));
     if (loop.loop == LoopKind::unroll) line(text_of(Intrinsic::unroll, {expr(loop.value)}));
     if (loop.loop == LoopKind::vectorize && !is_rolled) line(text_of(Intrinsic::lanes, {}));
-    line(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) {{", loop.name, expr(loop.value, kSumPrecedence)));
+    const Written extent = written(loop.value, kSumPrecedence);
+    const char* const type = integers_.declare(loop.name, integers_.range_of(loop.value, extent).of_loop());
+    line(fmt::format("for ({2} {0} = 0; {0} < {1}; ++{0}) {{", loop.name, extent.text, type));
   }
   ++indent_;
   const bool has_prefetch = has(Intrinsic::prefetch, target());
@@ -379,15 +475,15 @@ void CFamily::emit_loop(const Stmt& written) {
   emit(loop.body);
   loops_.pop_back();
   facts_.pop_loop();
+  integers_ = before;
   --indent_;
   line("}");
   if (!behind.empty()) line(behind);
 }
 
-const char* CFamily::infix_symbol(Op op) {
-  for (const Infix& infix : kInfix)
-    if (infix.op == op) return infix.symbol;
-  return nullptr;
+const char* infix_symbol(Op op) {
+  const Infix* const found = infix_of(op);
+  return found == nullptr ? nullptr : found->symbol;
 }
 
 // Memory that was taken to be in vector registers and is not used as whole vectors makes the phase anew, as an array.
@@ -411,6 +507,7 @@ void CFamily::write_phase(const Function& function, const Phase& phase, size_t i
   indent_ = 0;
   local_.clear();
   facts_ = Facts(function);
+  integers_ = target() == Target::cuda ? Integers(function, facts_) : Integers();
   hides_masks_ = false;
   Names used;
   visit(phase.body, [&](const Stmt& stmt) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "loop/codegen/integers.h"
 #include "loop/codegen/intrinsics.h"
 #include "loop/facts.h"
 #include "loop/ir.h"
@@ -61,14 +62,19 @@ class CFamily {
   std::string real_type() const { return is_double_ ? "double" : "float"; }
   const Buffer* find_buffer(const std::string& name) const { return function_->find(name); }
   void declare_local(const std::string& name, DType dtype) { local_[name] = dtype; }
-  static std::string element_type(DType dtype);
+  Written written(const Expr& e, int precedence = 0);
+
+  Integers integers_;  // of the place that is written
 
  private:
   void emit(const Body& body);
   void emit_loop(const Stmt& loop);
   void emit_store(const Stmt& store);
-  void emit_fail(const Stmt& stmt);
-  std::string division(const Expr& e);
+  Written infix(const Expr& e, const char* symbol, int own, int precedence);
+  std::string wide_sum(const Expr& e);
+  Written division(const Expr& e);
+  Written select(const Expr& e);
+  std::string call(const Expr& e);
   // Of a loop that is to prefetch: what it loads at loaded places, some iterations ahead.
   void emit_prefetch(const Stmt& loop, int64_t ahead);
   bool emit_vector_loop(const Stmt& loop);
@@ -84,9 +90,6 @@ class CFamily {
   std::string register_at(const std::string& name, const Expr& at, int64_t lanes);
   std::string phase(const Function& function, const Phase& phase, size_t index);
   void write_phase(const Function& function, const Phase& phase, size_t index);
-  static const char* infix_symbol(Op op);  // null: it is none
-  static int64_t literal(const Expr& e);
-  Expr size_of(const std::string& buffer) const;
   DType dtype_of(const std::string& buffer) const;
   std::string real_literal(double value) const;
 
@@ -101,6 +104,11 @@ class CFamily {
   std::map<std::string, int64_t> registers_;  // memory of the nest that is whole vectors of so many lanes
   Names spilled_;                             // what of it has to be an array after all
 };
+
+// Of elements of a buffer, in the text.
+std::string element_type(DType dtype);
+const char* infix_symbol(Op op);  // null: it is none
+int64_t literal_of(const Expr& e);
 
 // weft_upper_bound and weft_find, as functions of that kind; weft_any_floor_div and weft_any_modulo, behind weft_fail.
 std::string search_functions(const std::string& qualifier);

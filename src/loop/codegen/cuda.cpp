@@ -27,8 +27,13 @@ __device__ inline auto weft_min(A a, B b) -> decltype(a + b) { return b < a ? b 
 template <class A, class B>
 __device__ inline auto weft_max(A a, B b) -> decltype(a + b) { return a < b ? b : a; }
 // By divisors of 1 or more.
-__device__ inline long long weft_floor_div(long long a, long long b) { return a / b - (a % b < 0); }
-__device__ inline long long weft_modulo(long long a, long long b) { return a % b + (a % b < 0 ? b : 0); }
+template <class A, class B>
+__device__ inline auto weft_floor_div(A a, B b) -> decltype(a + b) { return a / b - (a % b < 0); }
+template <class A, class B>
+__device__ inline auto weft_modulo(A a, B b) -> decltype(a + b) { return a % b + (a % b < 0 ? b : 0); }
+// The same of what is not negative.
+__device__ inline int weft_quotient(int a, int b) { return int(unsigned(a) / unsigned(b)); }
+__device__ inline int weft_rest(int a, int b) { return int(unsigned(a) % unsigned(b)); }
 __device__ inline float weft_abs(float x) { return fabsf(x); }
 __device__ inline double weft_abs(double x) { return fabs(x); }
 __device__ inline long long weft_abs(long long x) { return x < 0 ? -x : x; }
@@ -286,7 +291,7 @@ class Cuda : public CFamily {
     for (const Buffer& buffer : function.buffers)
       add(fmt::format("{}{}* __restrict__ {}", stores_to(phase.body, buffer.name) ? "" : "const ",
                       element_type(buffer.dtype), buffer.name));
-    for (const std::string& scalar : function.scalars) add("long long " + scalar);
+    for (const std::string& scalar : function.scalars) add("long long weft_integer_" + scalar);
     for (const std::string& real : function.reals) add("double weft_real_" + real);
     if (!failures_of(function).empty()) add("unsigned long long* weft_failures");
     return fmt::format("extern \"C\" {}__global__ void {}({}) {{", launch_bounds(phase), name, arguments);
@@ -304,25 +309,35 @@ class Cuda : public CFamily {
     return "(void)" + buffer.name + ";";
   }
   std::string scalar_declaration(const std::string& scalar, size_t, bool is_real) const override {
-    return is_real ? fmt::format("const {0} {1} = {0}(weft_real_{1});", real_type(), scalar) : "(void)" + scalar + ";";
+    return is_real ? fmt::format("const {0} {1} = {0}(weft_real_{1});", real_type(), scalar)
+                   : fmt::format("const int {0} = int(weft_integer_{0});", scalar);
   }
 
   std::string failures_declaration(size_t) const override { return "(void)weft_failures;"; }
 
+  // A step behind the last iteration may not fit an int where the variable does.
   void open_shared_loop(const Stmt& loop) override {
     std::string first = "blockIdx.x * (long long)blockDim.x + threadIdx.x", step = "(long long)gridDim.x * blockDim.x";
+    int64_t most_of_step = INT64_MAX;
     if (loop.loop == LoopKind::bind) {
       first = loop.thread;
       step = (loop.thread.starts_with("block") ? "gridDim." : "blockDim.") + loop.thread.substr(loop.thread.size() - 1);
+      most_of_step = Ranges::most_of_axis(loop.thread) + 1;
     }
     bool loads = false;  // then it is read once, and not at each step
     visit(loop.value, [&](const Expr& e) { loads |= e->op == Op::load || is_search(e->op); });
-    const std::string end = loads ? "weft_end_" + loop.name : expr(loop.value, 6);
+    const Written extent = written(loop.value, loads ? 1 : 6);
+    const Interval range = integers_.range_of(loop.value, extent).of_loop();
+    const char* const type = integers_.declare(loop.name, range);
+    const std::string end = loads ? "weft_end_" + loop.name : extent.text;
     // A launch has as many CTAs along x as it knows to be there (sparse/cuda/grid.h).
     if (is_fixed_ && !loads && loop.thread == "blockIdx.x")
-      return line(fmt::format("if (const long long {0} = {1}; {0} < {2}) {{", loop.name, first, end));
-    line(fmt::format("for (long long {0} = {1}{4}; {0} < {2}; {0} += {3}) {{", loop.name, first, end, step,
-                     loads ? fmt::format(", {} = {}", end, expr(loop.value, 1)) : ""));
+      return line(fmt::format("if (const {3} {0} = {1}; {0} < {2}) {{", loop.name, first, end, type));
+    const bool steps_in_int = extent.is_int && range.most <= INT32_MAX - most_of_step;
+    const std::string counter = range.fits_int() && !steps_in_int ? "weft_at_" + loop.name : loop.name;
+    line(fmt::format("for ({5} {0} = {1}{4}; {0} < {2}; {0} += {3}) {{", counter, first, end, step,
+                     loads ? fmt::format(", {} = {}", end, extent.text) : "", steps_in_int ? "int" : "long long"));
+    if (counter != loop.name) line(fmt::format("  const int {} = int({});", loop.name, counter));
   }
   Target target() const override { return Target::cuda; }
   std::vector<std::string> product_share(const Stmt& loop) const override {

@@ -114,7 +114,7 @@ void CFamily::emit_prefetch(const Stmt& loop, int64_t ahead) {
       const std::string text = expr(index, kSumPrecedence);
       if (!condition.empty()) condition += " && ";
       if (!is_never_negative(index, *function_, lets)) condition += fmt::format("{} >= 0 && ", text);
-      condition += fmt::format("{} < {}", text, expr(size_of(e->name), kSumPrecedence));
+      condition += fmt::format("{} < {}", text, expr(find_buffer(e->name)->size, kSumPrecedence));
     });
     Linear first = linear_of(place);
     const int64_t per_line = kLineBytes * 8 / bits_of(dtype_of(gather->name));
@@ -130,12 +130,6 @@ void CFamily::emit_prefetch(const Stmt& loop, int64_t ahead) {
     line("  " + fetch);
   }
   close();
-}
-
-Expr CFamily::size_of(const std::string& buffer) const {
-  const Buffer* found = function_->find(buffer);
-  ensure(found != nullptr, "'{}' is no buffer of {}", buffer, function_->name);
-  return found->size;
 }
 
 }  // namespace weft::loop

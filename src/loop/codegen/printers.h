@@ -18,9 +18,12 @@ namespace weft::loop {
 std::string cpp_module(const std::vector<Launches>& functions);
 
 // CUDA. Every phase, as split_threads() makes it, is a kernel
-//   extern "C" __global__ void weft_NAME_0(type* buffer..., long long scalar..., double weft_real_PARAMETER...);
+//   extern "C" __global__ void weft_NAME_0(type* buffer..., long long weft_integer_PARAMETER...,
+//                                          double weft_real_PARAMETER...);
 // of buffers that begin at multiples of 16 bytes, where they are read several elements at a time: `wide` gets their
 // names, for each function.
+// Integers are computed in 32 bits where ranges and conditions prove that they fit (loop/ranges.h), parameters being at
+// most kMostOfParameter; places of elements, in 64.
 // Bound loops take steps of the grid or the CTA, so any number of either computes the same; a launch has several along
 // the axes that loops are bound to, and along x, alone. Reductions over threads (loop/threads.h) want a power of two up
 // to 32 along x, or whole warps; where other loops over threads stand around them, at most 32. Shared memory is what

@@ -78,10 +78,10 @@ std::string CFamily::register_at(const std::string& name, const Expr& at, int64_
 }
 
 std::string CFamily::vector_type(const Stmt& loop) const {
-  return text_of(Intrinsic::vector, {real_type(), fmt::format("{}", literal(loop.value))});
+  return text_of(Intrinsic::vector, {real_type(), fmt::format("{}", literal_of(loop.value))});
 }
 
-int64_t CFamily::literal(const Expr& e) {
+int64_t literal_of(const Expr& e) {
   int64_t value = 0;
   ensure(is_integer(e, &value), "'{}' is no literal", to_text(e));
   return value;
@@ -138,7 +138,7 @@ std::string CFamily::vector_store(const Stmt& store, const Stmt& loop) {
   const std::string real = store.value->type == Type::integer ? fmt::format("({})({})", real_type(), value) : value;
   const std::string whole = varies ? value : fmt::format("{} - {}{{}}", real, vector);
   if (registers_.contains(store.name))
-    return fmt::format("{} = {};", register_at(store.name, rest, literal(loop.value)), whole);
+    return fmt::format("{} = {};", register_at(store.name, rest, literal_of(loop.value)), whole);
   switch (const DType dtype = dtype_of(store.name); dtype) {
     case DType::fp16:
     case DType::bf16:
@@ -173,12 +173,12 @@ std::string CFamily::vector_expr(const Expr& e, const Stmt& loop, bool* possible
     Expr rest;
     const DType dtype = dtype_of(e->name);
     if (is_linear_in(e->operands[0], loop.name, &step, &rest) && step == 1) {
-      if (registers_.contains(e->name)) return register_at(e->name, rest, literal(loop.value));
+      if (registers_.contains(e->name)) return register_at(e->name, rest, literal_of(loop.value));
       if (dtype == (is_double_ ? DType::fp64 : DType::fp32))
         return fmt::format("*(const {}*)({} + {})", vector, e->name, expr(rest, kSumPrecedence));
       if (is_narrow(dtype) && !is_double_)
         return text_of(Intrinsic::load_narrow, {std::string(weft::to_string(dtype)), address(e->name, rest),
-                                                fmt::format("{}", literal(loop.value))});
+                                                fmt::format("{}", literal_of(loop.value))});
     }
   }
   if (e->type == Type::real)

@@ -179,8 +179,13 @@ class LoadedOnCard : public Loaded {
       }
       call.words.push_back(array == placed.arrays.end() ? 0 : reinterpret_cast<uintptr_t>(array->second));
     }
-    for (const std::string& scalar : part.function.scalars)
-      call.words.push_back(static_cast<uint64_t>(bound.numbers.scalars.at(scalar)));
+    for (const std::string& scalar : part.function.scalars) {
+      const int64_t value = bound.numbers.scalars.at(scalar);
+      check(value <= loop::kMostOfParameter, ErrorCode::unsupported,
+            "parameter '{}': is {}; operators on cards take up to {}, as they count in 32 bits", scalar, value,
+            loop::kMostOfParameter);
+      call.words.push_back(static_cast<uint64_t>(value));
+    }
     for (const std::string& real : part.function.reals)
       call.words.push_back(std::bit_cast<uint64_t>(bound.numbers.reals.at(real)));
     if (!part.failures.empty())

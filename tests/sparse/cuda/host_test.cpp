@@ -9,6 +9,7 @@
 
 #include "device/cuda/graph.h"
 #include "device/cuda/stream.h"
+#include "loop/ranges.h"
 #include "sparse/backend.h"
 #include "sparse/check.h"
 #include "sparse/operators/gather_schedules.h"
@@ -475,21 +476,21 @@ TEST_F(SparseCard, RefusesByTheScheduleLine) {
 
 // Indices that change on the card after a run: what is read beyond range is 0, and nothing lies there.
 TEST_F(SparseCard, ReadsNothingBeyondRange) {
-  constexpr const char* kGather = R"(program gather(m, n):
+  constexpr const char* kGather = R"(program gather(m, n, top):
   I = dense_fixed(m)
   J = dense_fixed(n)
   Index = buffer(I): int32
   X = buffer(J): fp32
   Y = buffer(I): fp32
-  iterate gather(I) "S" as (i):
+  iterate gather(I) "S" as (i) where i < top:
     Y[i] = X[Index[i]]
 )";
   const Operator op = compiled(kGather, "lower()\nbind(gather.i, threadIdx.x)\n");
   std::vector<int32_t> index{2, 0, 1, 2};
   Values x{1, 2, 3}, y(4);
   const OnCard there_index(flat(index)), there_x(flat(x)), there_y(flat(y));
-  const auto run = [&] {
-    op.run({.buffers = {{"Index", there_index}, {"X", there_x}, {"Y", there_y}}}, stream_);
+  const auto run = [&](int64_t top = 4) {
+    op.run({.buffers = {{"Index", there_index}, {"X", there_x}, {"Y", there_y}}, .scalars = {{"top", top}}}, stream_);
     stream_.synchronize();
     there_y.fetch();
     return y;
@@ -501,9 +502,16 @@ TEST_F(SparseCard, ReadsNothingBeyondRange) {
   // A run like the last one, over other tensors.
   Values others{5, 6, 7}, out(4);
   const OnCard there_others(flat(others)), there_out(flat(out));
-  op.run({.buffers = {{"Index", there_index}, {"X", there_others}, {"Y", there_out}}}, stream_);
+  op.run({.buffers = {{"Index", there_index}, {"X", there_others}, {"Y", there_out}}, .scalars = {{"top", 4}}},
+         stream_);
   there_out.fetch();
   EXPECT_EQ(out, (Values{0, 0, 0, 5}));
+  // Code counts in 32 bits: what may not fit is refused before it runs.
+  EXPECT_EQ(run(loop::kMostOfParameter), (Values{0, 0, 0, 1}));
+  EXPECT_EQ(
+      refusal([&] { run(loop::kMostOfParameter + 1); }),
+      "unsupported: parameter 'top': is 2147418113; operators on cards take up to 2147418112, as they count in 32 "
+      "bits");
 }
 
 // Numbers that only the card knows: what has no place is left out, and said at the next synchronize(), once.
