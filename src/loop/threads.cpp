@@ -93,13 +93,29 @@ class Threads {
     const int number = num_made_++;
     const auto name = [&](const char* what) { return fmt::format("weft_{}_{}", what, number); };
     const Expr extent = variable(name("extent")), stage = variable(name("stage")), ahead = variable(name("ahead"));
+    // Where the next copy reads from, loaded an iteration before it begins: nobody waits for it then.
+    const std::vector<StagedPlace> places = staged_places(kernel_, loop, parts.copies, number);
+    std::vector<StagedPlace> fixed = places;
+    std::erase_if(fixed, [](const StagedPlace& place) { return !place.is_fixed; });
+    const auto add_places = [&](const Expr& iteration, Body& to) {
+      Body body;
+      for (size_t p = fixed.size(); p < places.size(); ++p)
+        body.push_back(make_store(places[p].name, {0}, places[p].load));
+      if (body.empty()) return;
+      read_at_places(body, fixed);
+      substitute(body, {{loop.name, iteration}});
+      to.push_back(make_condition(less(iteration, extent), std::move(body)));
+    };
     const auto copies = [&](const Expr& iteration, const Expr& to) {
       Body body;
       for (const Stmt* nest : parts.copies)
         append(body, copied_together(kernel_, *shared_copy(kernel_, *nest), num_made_++));
+      read_at_places(body, places);
       substitute(body, {{loop.name, iteration}});
-      return Body{make_condition(less(iteration, extent), at_stage(std::move(body), parts.memory, to)),
-                  {.kind = Stmt::Kind::commit_copies}};
+      Body all{make_condition(less(iteration, extent), at_stage(std::move(body), parts.memory, to)),
+               {.kind = Stmt::Kind::commit_copies}};
+      add_places(iteration + 1, all);
+      return all;
     };
     Step before;
     Accesses of_extent;
@@ -114,6 +130,12 @@ class Threads {
       before.body.push_back(std::move(all));
     }
     before.body.push_back(make_let(extent->name, loop.value));
+    for (const StagedPlace& place : places)
+      before.body.push_back(make_allocate(place.name, {1}, place.dtype, Scope::registers));
+    Body first_places;
+    for (const StagedPlace& place : fixed) first_places.push_back(make_store(place.name, {0}, place.load));
+    if (!fixed.empty()) before.body.push_back(make_condition(less(0, extent), std::move(first_places)));
+    add_places(0, before.body);
     before.body.push_back({.kind = Stmt::Kind::barrier});
     Stmt first = make_loop(ahead->name, stages - 1, copies(ahead, ahead));
     first.annotations = {"rolled"};
@@ -121,6 +143,7 @@ class Threads {
     steps.push_back(std::move(before));
 
     Step step{.nest = loop};
+    step.nest->value = extent;
     step.nest->body.clear();
     step.nest->annotations.clear();
     around_.open(loop);

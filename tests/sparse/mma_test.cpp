@@ -68,6 +68,17 @@ TEST(Mma, HoldsSumsInAFragmentAndCopiesAhead) {
         // Of a CTA that goes on with another row: all have read what is filled anew.
         "__syncthreads();\n    #pragma unroll 1\n    for (int weft_ahead_1 = 0;"})
     EXPECT_NE(text.find(part), text.npos) << part << "\n" << text;
+  // Which block a copy reads was loaded behind the copies before it, and where the row begins, once.
+  const auto count = [&](const std::string& part) {
+    int found = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != text.npos; ++at) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("cp_async_16(B_local + "), 2) << text;
+  EXPECT_EQ(count(", B + (long long)weft_place_1_1[0] * 512 + "), 2) << text;
+  EXPECT_EQ(count("weft_place_1_1[0] = (long long)jo_indices[(long long)weft_place_1_0[0]"), 3) << text;
+  EXPECT_EQ(count("jo_indices["), 3) << text;
+  EXPECT_EQ(count("weft_place_1_0[0] = (long long)jo_indptr[io];"), 1) << text;
   // Without stages each iteration waits for its own.
   const std::string waits = kernel_of(plain + "bind(spmm.io, blockIdx.x)\n");
   EXPECT_NE(waits.find("weft::ptx::cp_async_wait<0>();"), waits.npos) << waits;

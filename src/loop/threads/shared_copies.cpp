@@ -99,6 +99,42 @@ Body copied_together(const Kernel& kernel, const SharedCopy& copy, int number) {
   return {std::move(pieces)};
 }
 
+std::vector<StagedPlace> staged_places(const Kernel& kernel, const Stmt& loop, const std::vector<const Stmt*>& copies,
+                                       int number) {
+  std::vector<StagedPlace> places;
+  Names within;  // of which a copy's elements are others
+  const auto find = [&](const auto& self, const Expr& e) -> void {
+    const Names used = variables_of(e);
+    const Buffer* const buffer = e->op == Op::load ? kernel.function.find(e->name) : nullptr;
+    const bool is_place =
+        buffer != nullptr && e->type == Type::integer &&
+        std::none_of(used.begin(), used.end(), [&](const std::string& name) { return within.contains(name); });
+    const bool is_fixed = !used.contains(loop.name);
+    if (!is_place || !is_fixed)
+      for (const Expr& operand : e->operands) self(self, operand);
+    const auto is_same = [&](const StagedPlace& place) { return place.load == e; };
+    if (!is_place || std::any_of(places.begin(), places.end(), is_same)) return;
+    places.push_back({e, fmt::format("weft_place_{}_{}", number, places.size()), buffer->dtype, is_fixed});
+  };
+  for (const Stmt* nest : copies) {
+    const SharedCopy copy = *shared_copy(kernel, *nest);
+    for (const Stmt* inner : copy.loops) within.insert(inner->name);
+    find(find, copy.source);
+    if (copy.condition) find(find, copy.condition);
+  }
+  std::stable_partition(places.begin(), places.end(), [](const StagedPlace& place) { return place.is_fixed; });
+  return places;
+}
+
+void read_at_places(Body& body, const std::vector<StagedPlace>& places) {
+  // Of those that move as they were written, before what is fixed within them is another.
+  for (auto place = places.rbegin(); place != places.rend(); ++place)
+    rewrite_exprs(body, [&](const Expr& e) {
+      return rewrite(
+          e, [&](const Expr& node) { return node == place->load ? load(place->name, {0}, Type::integer) : node; });
+    });
+}
+
 StagedLoop staged_loop(const Kernel& kernel, const Stmt& loop) {
   StagedLoop parts;
   Names memory;

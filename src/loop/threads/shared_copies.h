@@ -10,6 +10,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "loop/threads/kernel.h"
@@ -34,6 +35,19 @@ struct StagedLoop {
 };
 // Throws Error(unsupported) where nothing in it can be copied ahead.
 StagedLoop staged_loop(const Kernel& kernel, const Stmt& loop);
+// A place that copies of a loop in stages load, I[j] of B[I[j] + k], the same for all that an iteration copies: memory
+// of the thread has that of the next copy, or of all of them.
+struct StagedPlace {
+  Expr load = {};
+  std::string name = {};
+  DType dtype = DType::int32;
+  bool is_fixed = false;  // the same in every iteration
+};
+// Those that are fixed first.
+std::vector<StagedPlace> staged_places(const Kernel& kernel, const Stmt& loop, const std::vector<const Stmt*>& copies,
+                                       int number);
+// The statements, which read at these places as they were loaded.
+void read_at_places(Body& body, const std::vector<StagedPlace>& places);
 // The statements where memory is that of a stage: each buffer of memory is as many, one behind the other.
 Body at_stage(Body body, const std::vector<const Stmt*>& memory, const Expr& stage);
 
