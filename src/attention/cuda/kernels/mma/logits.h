@@ -39,7 +39,7 @@ class Logits {
     if (Shape::kFunctor && !(F::leaves_logits(rows_.p) && !Shape::kMaskFunctor)) {
       if constexpr (HeadScales<Shape>::kOfKey) multiply(s, HeadScales<Shape>::of_key(rows_.item));
       call_functors(first, s, fragment);
-    } else if (rows_.scale() != rows_.scale_of_logits()) {
+    } else if (rows_.scales_logits()) {
       multiply(s, rows_.scale_of_logits());
     }
     if (!all) {

@@ -31,6 +31,8 @@ struct RowsOfItem {
   WEFT_INLINE float scale() const {
     return !Shape::kFunctor && scale_of_logits() > 0x1p-100f && scale_of_logits() < 0x1p100f ? scale_of_logits() : 1.f;
   }
+  // Whether scores are multiplied before that.
+  WEFT_INLINE bool scales_logits() const { return scale() != scale_of_logits(); }
   // From products of a head's stored numbers to logits.
   WEFT_INLINE float scale_of_logits() const { return p.sm_scale * HeadScales<Shape>::of_key(item); }
   WEFT_INLINE bool by_position() const { return Shape::S::kBlockSparse && header().positions_per_page > 0; }

@@ -86,6 +86,9 @@ class Multiply {
     keys_.release();
     keys_.advance();
     make_logits<false>(rows, rows.tile(0), rows.is_seen_by_all(rows.tile(0)));
+    // Whether all rows see the next tile is asked among exponentials, where it takes no time; of lists that is not known
+    // before its keys have come.
+    bool all_see = !S::kBlockSparse && rows.is_seen_by_all(rows.tile(1));
     exponentiate(rows, rows.tile(0));
     tile::pack_a<T>(probabilities_, scores());
     WEFT_NO_UNROLL
@@ -98,7 +101,7 @@ class Multiply {
       multiply_keys(own);
       multiply_values();
       Turns::give();
-      const bool all_see = rows.is_seen_by_all(rows.tile(step));  // it takes no time of what follows the scores
+      if constexpr (S::kBlockSparse) all_see = rows.is_seen_by_all(rows.tile(step));
       ptx::wgmma_wait<1>(scores());
       keys_.release();
       make_logits<true>(rows, rows.tile(step), all_see);
@@ -107,6 +110,7 @@ class Multiply {
       ptx::wgmma_wait<0>(outputs(), probabilities_);
       values().release();
       keys_.advance();
+      all_see = !S::kBlockSparse && rows.is_seen_by_all(rows.tile(step + 1));
       exponentiate(rows, rows.tile(step));
       tile::pack_a<T>(probabilities_, scores());
     }
@@ -161,7 +165,9 @@ class Multiply {
   // Tiles behind the first one, which is the last of the keys, are whole.
   template <bool kIsWhole>
   WEFT_INLINE void make_logits(const Rows& rows, int tile, bool all_see) {
-    mma::Logits<Shape, Rows, kIsWhole>(rows, thread_, tile).make(0, scores_, 0, all_see);
+    // Mostly scores are logits as they are, and nothing is read of the tile.
+    const bool are_logits = !Shape::kFunctor && !Shape::kTokenScales && all_see && !rows.scales_logits();
+    if (!are_logits) mma::Logits<Shape, Rows, kIsWhole>(rows, thread_, tile).make(0, scores_, 0, all_see);
     if constexpr (F::kSoftmax)
       shrinks_ = tile::follow_maxima(states_.rows, scores_, rows.scale() * tile::kLog2E, shrink_);
   }

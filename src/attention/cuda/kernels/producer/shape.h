@@ -139,7 +139,12 @@ struct Rows : mma::RowsOfItem<Shape> {
       return has_none(listed(of_tile).not_by_all);
     } else {
       const int at = job.walk.at(of_tile), begin = job.item.first_pos + at;
-      return job.walk.end - at >= Shape::kKeys && job.visible.is_seen_by_all(begin, begin + Shape::kKeys);
+      // Without a branch.
+      const auto all_see = [&](int i) {
+        return static_cast<int>(job.visible.all_low[i] <= begin) &
+               static_cast<int>(begin + Shape::kKeys <= job.visible.all_high[i]);
+      };
+      return (static_cast<int>(job.walk.end - at >= Shape::kKeys) & (all_see(0) | all_see(1))) != 0;
     }
   }
   // Whether all are there, and lie where some row sees keys.
