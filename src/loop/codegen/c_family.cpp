@@ -125,6 +125,17 @@ const Infix* infix_of(Op op) {
 // Of cards' threads, which are unsigned.
 bool is_axis_of_card(const std::string& variable) { return variable.find('.') != variable.npos; }
 
+// Of a comparison of x + 1, which does not fit an int, with y: that of x with y - 1, which does. None where it is no such.
+Expr with_literal_moved(const Expr& e, const Integers& integers) {
+  const Expr& sum = e->operands[0];
+  const bool is_offset = e->type == Type::boolean && sum->type == Type::integer &&
+                         e->operands[1]->type == Type::integer && (sum->op == Op::add || sum->op == Op::subtract) &&
+                         is_integer(sum->operands[1]);
+  if (!integers.are_ints() || !is_offset || integers.fits_int(sum) || !integers.fits_int(sum->operands[0])) return {};
+  const Expr right = sum->op == Op::add ? e->operands[1] - sum->operands[1] : e->operands[1] + sum->operands[1];
+  return integers.fits_int(right) ? operation(e->op, {sum->operands[0], right}) : Expr();
+}
+
 std::string qualified(std::string text, const std::string& qualifier) {
   const std::string_view placeholder = "QUALIFIER";
   for (size_t at; (at = text.find(placeholder)) != text.npos;) text.replace(at, placeholder.size(), qualifier);
@@ -228,6 +239,8 @@ std::string CFamily::expr(const Expr& e, int precedence) { return written(e, pre
 Written CFamily::infix(const Expr& e, const char* symbol, int own, int precedence) {
   const auto& x = e->operands;
   Written a = written(x[0], own);
+  if (const Expr moved = a.is_int ? Expr() : with_literal_moved(e, integers_))
+    return infix(moved, symbol, own, precedence);
   const Written b = written(x[1], own + 1);
   const bool is_hidden = has(Intrinsic::vector, target()) && compares_lanes(e, *function_, facts_);
   hides_masks_ |= is_hidden;
