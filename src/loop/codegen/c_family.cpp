@@ -125,7 +125,8 @@ const Infix* infix_of(Op op) {
 // Of cards' threads, which are unsigned.
 bool is_axis_of_card(const std::string& variable) { return variable.find('.') != variable.npos; }
 
-// Of a comparison of x + 1, which does not fit an int, with y: that of x with y - 1, which does. None where it is no such.
+// Of a comparison of x + 1, which does not fit an int, with y: that of x with y - 1, which does. None where it is no
+// such.
 Expr with_literal_moved(const Expr& e, const Integers& integers) {
   const Expr& sum = e->operands[0];
   const bool is_offset = e->type == Type::boolean && sum->type == Type::integer &&
