@@ -92,12 +92,20 @@ TEST(HostMachineProducer, TakesRowsOfContiguousForms) {
   EXPECT_EQ(wrong_by_producer(c, 3, {}), "") << "padded";
 }
 
-// Items of one unit on several workers: their states are partial, and the last one merges them. Items of few rows, of
-// no keys and of none go by the same kernel.
+// Splits of units: their states are partial, and the last one merges them. Items of few rows, of no keys and of none go
+// by the same kernel.
 TEST(HostMachineProducer, WritesStatesThatAreMerged) {
   Case c = producer_case();
   c.lengths = {{26, 700}, {2, 500}, {1, 0}, {3, 3}};
-  for (const int workers : {1, 7}) EXPECT_EQ(wrong_by_producer(c, workers), "") << workers << " workers";
+  Problem problem(c);
+  AttentionSpec spec = problem.spec();
+  spec.loader = Loader::tma;
+  EXPECT_EQ(wrong_by_producer(problem, spec, problem.input(1)), "");
+  for (const int split : {64, 320}) {  // half a tile, and two and a half
+    const PlanInput input = problem.input(7, PlanMode::fixed_split, split);
+    EXPECT_GT(build_on(host_machine(), spec).plan(input).num_partials(), 0);
+    EXPECT_EQ(wrong_by_producer(problem, spec, input), "") << "splits of " << split;
+  }
 }
 
 // Fixed splits of its units, which have more rows than a warpgroup's tile of so many dims.
@@ -232,7 +240,7 @@ TEST(HostMachineProducer, TakesListsOfBlocks) {
   Case c = listed_case();
   EXPECT_EQ(Listed(c).wrong(), "") << "causal";
   c.window = 100;
-  EXPECT_EQ(Listed(c, 5).wrong(), "") << "a window, cut and merged";
+  EXPECT_EQ(Listed(c, 5).wrong(), "") << "a window";
   c = listed_case(24);        // blocks that lie in two tiles
   c.lengths[0].second = 768;  // a tile that bits alone hide some of
   Listed with_bits(c, 2, true);
@@ -242,6 +250,9 @@ TEST(HostMachineProducer, TakesListsOfBlocks) {
   Listed in_boxes(c);
   in_boxes.spec.loader = Loader::tma;
   EXPECT_EQ(in_boxes.wrong(), "") << "boxes";
+  in_boxes.input.mode = PlanMode::fixed_split;
+  in_boxes.input.fixed_split_size = 320;
+  EXPECT_EQ(in_boxes.wrong(), "") << "boxes, cut and merged";
 }
 
 // Keys and values of 8 bits, with scales of every kind, in panels of 128, 64 and 32 bytes.
