@@ -139,6 +139,7 @@ TEST_P(HostMachineVariants, WithHooks) {
   const TensorView of_heads(slopes.data(), DType::fp32, {6}), angles(table.data(), DType::fp32, {256, 32});
   Case c = small_case(type);
   c.variant = variants::logits_soft_cap();
+  c.mask = Mask::custom;
   for (const double cap : {5., 0., std::numeric_limits<double>::infinity()}) {  // the last two leave logits alone
     c.scalars = {{"cap", cap}};
     EXPECT_EQ(wrong(c), "") << "soft cap " << cap;
