@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "loop/codegen/printers.h"
 #include "loop/parse.h"
 #include "loop/threads.h"
@@ -125,6 +127,47 @@ TEST(Codegen, CudaReadsNoLanesThatAConditionMayLeaveOut) {
 }
 
 // A mask that g++ knows would make it read the whole vector.
+// Text of a launch of 8 x 4 threads alone; empty: of any.
+std::string launched(const std::string& body, std::array<int, 3> threads) {
+  const Function function = parse_function(
+      "stage3 f(n, m):\n  p = flat(n): int32 in 0 to m\n  A = flat(n * 8): fp32\n  B = flat(n * 8): fp32\n" + body);
+  Launches launches = split_threads(split_launches(function));
+  launches.phases[0].threads = threads;
+  const std::string code = cuda_module({launches});
+  return code.substr(code.find("extern \"C\""));
+}
+
+// Registers leave room for as many CTAs as hide what is on its way; CTAs along x are as many as iterations, unless the
+// kernel alone knows these.
+TEST(Codegen, CudaOfKnownLaunchesAsksForNoMore) {
+  const std::string rows = "  for i in range(n) [bind=blockIdx.x]:\n    for r in range(4) [bind=threadIdx.y]:\n";
+  const std::string gathers =
+      "      for j in range(m) [prefetch=4]:\n        for v in range(4) [vectorize]:\n"
+      "          A[i * 8 + r * 4 + v] = A[i * 8 + r * 4 + v] + B[p[j] * 4 + v]\n";
+  const std::string known = launched(rows + gathers, {32, 4, 1});
+  EXPECT_NE(known.find("__launch_bounds__(128, 12) "), known.npos) << known;
+  EXPECT_NE(known.find("if (const "), known.npos) << known;
+  EXPECT_EQ(known.find("gridDim.x"), known.npos) << known;
+  const std::string any = launched(rows + gathers, {});
+  EXPECT_EQ(any.find("__launch_bounds__"), any.npos) << any;
+  EXPECT_NE(any.find("gridDim.x"), any.npos) << any;
+  const std::string loaded = launched(
+      "  for i in range(p[0]) [bind=blockIdx.x]:\n    for r in range(4) [bind=threadIdx.y]:\n      A[i * 8 + r] = "
+      "0.0\n",
+      {32, 4, 1});
+  EXPECT_NE(loaded.find("gridDim.x"), loaded.npos) << loaded;
+  // What an iteration stores, the next one may gather.
+  const auto gathered = [](const std::string& from) {
+    return launched(
+        "  for i in range(n) [parallel]:\n    for j in range(m) [prefetch=4]:\n"
+        "      for v in range(4) [vectorize]:\n        A[i * 8 + v] = " +
+            from + "[p[j] * 4 + v] + 1.0\n",
+        {});
+  };
+  EXPECT_NE(gathered("B").find("weft_ahead_"), std::string::npos);
+  EXPECT_EQ(gathered("A").find("weft_ahead_"), std::string::npos);
+}
+
 TEST(Codegen, ConditionsOfLanesAloneAreHiddenFromTheCompiler) {
   const auto code = [](const char* condition) {
     return code_of(fmt::format(

@@ -160,12 +160,24 @@ TEST(PeelTails, PartCtasThatAreWhole) {
 )");
 }
 
+// Of two conditions both have to hold.
+TEST(PeelTails, PartCtasInWhichAllConditionsHold) {
+  Function function = with(
+      "  for i in range(n) [bind=blockIdx.x]:\n    for r in range(4) [bind=threadIdx.y]:\n"
+      "      for k in range(4) [reduce, bind=threadIdx.x]:\n        if i * 8 + r < m:\n"
+      "          if i * 4 + k < n:\n            A[i * 8 + r] = A[i * 8 + r] + B[k]\n");
+  peel_tails(function);
+  const std::string text = body_of(function);
+  EXPECT_NE(text.find("  if i * 8 + 3 < m and i * 4 + 3 < n:\n"), text.npos) << text;
+}
+
 // What only some iterations know, and what no sum of threads is in, stays as it is.
 TEST(PeelTails, LeaveCtasWhoseConditionsAreOthers) {
   for (const char* lines : {"        for e in range(2):\n          if p[e] < m:\n            A[r] = A[r] + B[k]\n",
                             "        for e in range(p[i]):\n          if i + e < m:\n            A[r] = A[r] + B[k]\n",
                             "        for e in range(2):\n          if i + e < p[0]:\n            A[r] = A[r] + B[k]\n",
-                            "        for e in range(2):\n          if i - e < m:\n            A[r] = A[r] + B[k]\n"}) {
+                            "        for e in range(2):\n          if i - e < m:\n            A[r] = A[r] + B[k]\n",
+                            "        let e = p[i]\n        if i + e < m:\n          A[r] = A[r] + B[k]\n"}) {
     Function function = with(
         "  for i in range(n) [bind=blockIdx.x]:\n    for r in range(4) [bind=threadIdx.y]:\n"
         "      for k in range(4) [reduce, bind=threadIdx.x]:\n" +

@@ -210,12 +210,15 @@ TEST(Threads, AddUpASumForEachIterationOfSpatialLoopsWithin) {
 // Those that no lane of a warp misses are told apart: a launch's threads along y end with the loop that is bound to
 // them, and nothing around the sum is asked by some threads alone.
 TEST(Threads, AddUpWithWholeWarpsWhereAllOfThemCome) {
-  const auto sums = [](const std::string& around, const std::string& rows, std::array<int, 3> threads) {
+  const auto sums = [](const std::string& around, const std::string& rows, std::array<int, 3> threads,
+                       const std::string& within = "for j in range(m)") {
     Launches launches = split_threads(split_launches(
         kernel_with("  for i in range(n) [bind=blockIdx.x]:\n    if " + around + ":\n      for r in range(" + rows +
                     ") [bind=threadIdx.y]:\n        allocate s[1]: fp32 in register\n        s[0] = 0.0\n"
-                    "        for j in range(m):\n          for k in range(8) [reduce, bind=threadIdx.x]:\n"
-                    "            s[0] = s[0] + B[i * 8 + k]\n        A[i * 8 + r] = s[0]\n")));
+                    "        " +
+                    within +
+                    ":\n          for k in range(8) [reduce, bind=threadIdx.x]:\n            s[0] = s[0] + B[i * 8 + "
+                    "k]\n        A[i * 8 + r] = s[0]\n")));
     launches.phases[0].threads = threads;
     const std::string code = cuda_module({launches});
     return code.substr(code.find("extern \"C\""));
@@ -228,6 +231,19 @@ TEST(Threads, AddUpWithWholeWarpsWhereAllOfThemCome) {
   EXPECT_NE(sums("i * 8 < m", "6", {8, 4, 1}).find(kAny), std::string::npos) << "two rows are left";
   EXPECT_NE(sums("i * 8 < m", "m", {8, 4, 1}).find(kAny), std::string::npos) << "any number of rows";
   EXPECT_NE(sums("p[i] < m", "4", {8, 4, 1}).find(kAny), std::string::npos) << "what memory says";
+  EXPECT_NE(sums("i * 8 < m", "4", {8, 4, 1}, "for j in range(p[i])").find(kAny), std::string::npos) << "a row's";
+  EXPECT_NE(sums("i * 8 < m", "4", {8, 4, 1}, "if r < m").find(kAny), std::string::npos) << "some rows alone";
+}
+
+// Sums of two loops lie side by side, each at a place of its own.
+TEST(Threads, AddUpASumForEachIterationOfTwoLoops) {
+  const std::string text = threads_of(
+      "  for i in range(n) [bind=blockIdx.x]:\n    for r in range(4) [bind=threadIdx.y]:\n"
+      "      allocate s[6]: fp32 in register\n      for k in range(8) [reduce, bind=threadIdx.x]:\n"
+      "        for d in range(2):\n          for e in range(3):\n"
+      "            s[d * 3 + e] = s[d * 3 + e] + B[e * 8 + k]\n");
+  EXPECT_NE(text.find("allocate weft_sum_0[6]: fp32"), text.npos) << text;
+  EXPECT_NE(text.find("weft_sum_0[d * 3 + e] = its sum over the warp"), text.npos) << text;
 }
 
 // A sum's target is accessed where its loop would: there may be no such element elsewhere.

@@ -126,6 +126,8 @@ TEST(LongRows, AreSeenWhereThereAreSome) {
   EXPECT_TRUE(runs_in_groups(*longer.data(), 12288, DType::fp32));
   EXPECT_FALSE(runs_in_groups(*longer.data(), 12289, DType::fp32));
   EXPECT_FALSE(runs_in_groups(*longer.data(), 0, DType::fp32));
+  EXPECT_TRUE(has_memory_for_groups(12, DType::fp32, {.rows = 1024}));
+  EXPECT_FALSE(has_memory_for_groups(12, DType::fp32, {.rows = 1025}));
 }
 
 }  // namespace

@@ -231,6 +231,10 @@ TEST(Mma, RelationsStandInGroups) {
   EXPECT_EQ(levels[3].indptr, (std::vector<int32_t>{0, 2, 3, 4, 5, 6}));
   EXPECT_EQ(levels[3].indices, (std::vector<int32_t>{1, 3, 1, 2, 4, 0}));
   EXPECT_FALSE(has_single_edges(data_of(edges, "edges")));
+  // Rows of one relation alone, in two tiles.
+  const Structure tiles =
+      relational_from_coo({.extents = {1, 200, 1}, .coordinates = {{0, 0}, {5, 150}, {0, 0}}}).structure;
+  EXPECT_EQ(relation_groups(data_of(tiles, "edges"), 16, true).relation, (std::vector<int32_t>{0, 0}));
   const Structure single =
       relational_from_coo({.extents = {2, 4, 5}, .coordinates = {{0, 1}, {2, 2}, {4, 4}}}, 16).structure;
   EXPECT_TRUE(has_single_edges(data_of(single, "edges")));

@@ -167,6 +167,30 @@ TEST_F(SparseCard, MultipliesRelationsOfACallersOwnStructure) {
             "variable, as relational_from_coo makes it");
 }
 
+// With values and without, where no row has two edges of a relation; where there is no edge, rows are 0.
+TEST_F(SparseCard, MultipliesFewRelationsOrNone) {
+  const Structure structure =
+      relational_from_coo({.extents = {1, 4, 5}, .coordinates = {{0, 0, 0}, {0, 1, 3}, {4, 0, 2}}}).structure;
+  const Structure none = relational_from_coo({.extents = {1, 4, 5}, .coordinates = {{}, {}, {}}}).structure;
+  Values values{2, 2, 2}, x(5 * 16, 0.5), w(16 * 16, 0.25), y(4 * 16, NAN);
+  const OnCard there_values(view(values, {3})), rows(view(x, {5, 16})), weights(view(w, {1, 16, 16}));
+  const OnCard there(view(y, {4, 16}));
+  const auto run = [&](const Structure& edges, const TensorView& elements) {
+    rgms(edges, elements, rows, weights, there, stream_);
+    there.fetch();
+    return std::vector<float>{y[0], y[16 + 7], y[32], y[63]};
+  };
+  EXPECT_EQ(run(structure, there_values), (std::vector<float>{4, 4, 0, 4}));
+  EXPECT_EQ(run(structure, {}), (std::vector<float>{2, 2, 0, 2}));
+  EXPECT_EQ(run(none, {}), (std::vector<float>{0, 0, 0, 0}));
+  Values two(2 * 16 * 16), four(4 * 16);
+  const OnCard more(view(two, {2, 16, 16})), fewer(view(four, {4, 16}));
+  expect_contains(refusal([&] { rgms(structure, {}, rows, more, there, stream_); }), "the structure has 1 relations",
+                  "weights of two relations");
+  expect_contains(refusal([&] { rgms(structure, {}, fewer, weights, there, stream_); }), "the structure has 5 columns",
+                  "rows of x");
+}
+
 // Numbers of 64 bits stay so while they are on their way.
 TEST_F(SparseCard, ReadsAheadInTheTypeOfTheBuffer) {
   const std::string text = replaced(kSpmmProgram, "fp32", "fp64");
