@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "base/check.h"
 #include "loop/product.h"
 #include "loop/threads.h"
 #include "loop/threads/fragments.h"
@@ -116,6 +117,9 @@ cuda::Grid BoundGrid::grid(const loop::Memory& numbers, int num_multiprocessors)
   const int64_t otherwise = kCtasOfMultiprocessor * num_multiprocessors;
   int64_t ctas = axes_[kCtaX].extent(numbers, otherwise);
   for (const Axis& nest : beside_) ctas += nest.extent(numbers, otherwise);
+  // Texts of fixed launches take one iteration a CTA there.
+  check(ctas <= kMostCtasX || fixed_threads()[0] == 0, ErrorCode::unsupported,
+        "a loop bound to blockIdx.x has {} iterations; supported: {}, or split it", ctas, kMostCtasX);
   grid.ctas = static_cast<int>(std::min(ctas, kMostCtasX));
   grid.ctas_y = static_cast<int>(std::min(axes_[kCtaY].extent(numbers, otherwise), kMostCtas));
   grid.ctas_z = static_cast<int>(std::min(axes_[kCtaZ].extent(numbers, otherwise), kMostCtas));

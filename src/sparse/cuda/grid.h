@@ -18,7 +18,7 @@ class BoundGrid {
  public:
   // `thread`: what each thread runs of the phase (loop/threads.h).
   BoundGrid(const loop::Function& function, const loop::Phase& phase, const loop::Body& thread);
-  // Of a run with these parameters.
+  // Of a run with these parameters. Throws Error(unsupported) where a fixed launch had more CTAs than a card takes.
   cuda::Grid grid(const loop::Memory& numbers, int num_multiprocessors) const;
   int shared_bytes() const { return shared_bytes_; }
   // Threads along each axis, where they are the same in every run; else zeros.

@@ -238,6 +238,29 @@ TEST_F(SparseCard, LaunchesAsManyThreadsAsLoopsHaveIterations) {
   }
 }
 
+// A launch has a CTA for each iteration, or is none.
+TEST_F(SparseCard, RefusesMoreIterationsThanCtas) {
+  constexpr const char* kOnes = R"(program ones(n):
+  I = dense_fixed(n)
+  J = dense_fixed(n)
+  Y = buffer(I, J): fp32
+  iterate ones(I, J) "SS" as (i, j):
+    Y[i, j] = 1.0
+)";
+  const Operator op = compiled(kOnes, "lower()\nall = fuse(ones.i, ones.j)\nbind(all, blockIdx.x)\n");
+  Values one(1);
+  const OnCard there(flat(one));
+  int launched = 0;
+  testing::watch_launch = [&](const std::string&, const cuda::Grid&, const void*) { ++launched; };
+  const TensorView many(there.view().data(), DType::fp32, {1 << 16, 1 << 16}, Device::cuda());
+  EXPECT_EQ(refusal([&] {
+              op.run({.buffers = {{"Y", many}}}, stream_);
+            }),
+            "unsupported: a loop bound to blockIdx.x has 4294967296 iterations; supported: 2147483647, or split it");
+  testing::watch_launch = nullptr;
+  EXPECT_EQ(launched, 0);
+}
+
 // Nests that meet in nothing are one launch, of as many CTAs as they have together; each has what it needs of a CTA.
 TEST_F(SparseCard, LaunchesNestsSideBySide) {
   constexpr const char* kBeside = R"(program beside(m, n):
