@@ -11,7 +11,7 @@
 namespace weft::sparse {
 namespace {
 
-// Half as many rows in a CTA as tend to be best, and twice as many, of up to 512 threads then; 0: these.
+// Half as many rows in a CTA as tend to be best, and twice as many, which its threads take in turn; 0: these.
 std::vector<int64_t> rows_of(const CardLanes& lanes) {
   std::vector<int64_t> rows = {0};
   if (lanes.rows_of_cta >= 2) rows.push_back(lanes.rows_of_cta / 2);
