@@ -296,7 +296,7 @@ void expect_relations_as_computed(Edges edges, DType dtype, int64_t feat_in, int
   // that. A product errs by 5 * 2^-22 of itself, where tf32 stands for fp32, or not at all; what a row gathers is
   // rounded to the type; each addition of a tensor core errs by 2^-23 of what it has, less than twice that root.
   const bool is_narrow = dtype != DType::fp32;
-  const double rounding = std::ldexp(1, -9);
+  const double rounding = std::ldexp(1, -8);  // of bf16
   const double of_terms = (is_narrow ? (edges == Edges::single ? 0 : rounding) : 5 * std::ldexp(1, -22)) +
                           2 * static_cast<double>(feat_in) * std::ldexp(1, -23);
   std::vector<double> first;

@@ -1,5 +1,5 @@
-// What workers of a fused kernel hand on to each other, launch after launch: each cell bears the number of the phase that
-// has written it (tile/cuda/edge.h). No number comes twice before all cells are zero again, which is no phase's.
+// What workers of a fused kernel hand on to each other, launch after launch: each cell bears the number of the phase
+// that has written it (tile/cuda/edge.h). No number comes twice before all cells are zero again, which is no phase's.
 //
 //   TaggedCells cells;
 //   cells.reserve(device, bytes, phases);               // zero, or of launches before
@@ -20,8 +20,8 @@ class TaggedCells {
   // Launches that may follow before the next call: replays and traces of a step.
   static constexpr uint32_t kLaunches = 1 << 12;
 
-  // So many bytes at least, and numbers for kLaunches more launches of so many phases. The stream that launches ran in is
-  // waited for by then.
+  // So many bytes at least, and numbers for kLaunches more launches of so many phases. The stream that launches ran in
+  // is waited for by then.
   void reserve(Device device, size_t bytes, uint32_t phases) {
     if (cells_.bytes() >= bytes && has_numbers(phases, kLaunches)) return;
     forget();

@@ -86,8 +86,8 @@ class Multiply {
     keys_.release();
     keys_.advance();
     make_logits<false>(rows, rows.tile(0), rows.is_seen_by_all(rows.tile(0)));
-    // Whether all rows see the next tile is asked among exponentials, where it takes no time; of lists that is not known
-    // before its keys have come.
+    // Whether all rows see the next tile is asked among exponentials, where it takes no time; of lists that is not
+    // known before its keys have come.
     bool all_see = !S::kBlockSparse && rows.is_seen_by_all(rows.tile(1));
     exponentiate(rows, rows.tile(0));
     tile::pack_a<T>(probabilities_, scores());
