@@ -5,7 +5,9 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
+#include "base/log.h"
 #include "decode/layers.h"
 #include "weft/error.h"
 
@@ -26,6 +28,7 @@ class LayersByRows : public Layers {
       return of(step).run(step, output);
     } catch (const Error& error) {
       if (form_ != StepForm::automatic || last_ != few_.get() || error.code() != ErrorCode::out_of_memory) throw;
+      if (!std::exchange(has_told_, true)) log::warn("steps without memory to be fused run layered: {}", error.what());
     }
     last_ = many_.get();
     last_->run(step, output);
@@ -62,6 +65,7 @@ class LayersByRows : public Layers {
   const int64_t most_few_ = few_->most_rows(StepForm::fused);
   StepForm form_;
   Layers* last_ = few_.get();
+  bool has_told_ = false;
 };
 
 }  // namespace weft::decode

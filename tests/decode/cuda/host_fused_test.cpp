@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/log.h"
 #include "decode/forward.h"
 #include "decode/fused/cuda/attention_tables.h"
 #include "decode/fused/cuda/check_fused.h"
@@ -530,8 +531,15 @@ TEST_F(FusedRefusals, LeaveStepsWithoutMemoryToLayersWithAutomaticForms) {
     };
     const auto run = [&] { forward.run({{.sequence = sequence, .tokens = std::span(ids).first(1)}}); };
     testing::host_most_bytes = 1;
+    static std::string said;
+    said.clear();
+    log::set_sink([](int, std::string_view line) { said = line; });
     const std::string error = error_of(run);
+    log::set_sink(nullptr);
     expect_says(error, step == StepForm::automatic ? "nothing was thrown" : "out_of_memory: a workspace of ");
+    EXPECT_EQ(said.starts_with("steps without memory to be fused run layered: out_of_memory: "),
+              step == StepForm::automatic)
+        << said;
     EXPECT_EQ(fused, 0);
     testing::host_most_bytes = std::numeric_limits<size_t>::max();
     run();
