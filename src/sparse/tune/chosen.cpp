@@ -61,27 +61,24 @@ ReadyProgram ready_spmm(const FormatChoice& choice, int64_t feat, DType dtype, c
   return {replaced(kSpmmProgram, "fp32", std::string(to_string(dtype))), schedule, {{"feat", feat}}};
 }
 
-std::optional<FormatChoice> fastest_of(const std::vector<Measured>& results) {
+// The fastest of what a search has kept under a key; on a card, of what this structure could be run with.
+std::optional<FormatChoice> fastest_kept(const std::string& key, const Structure::Data& structure,
+                                         const GatherCall& call) {
+  const std::vector<FormatChoice> known =
+      call.is_on_card() ? candidates_on_card(structure, call) : std::vector<FormatChoice>();
   std::optional<FormatChoice> best;
   double seconds = 0;
-  for (const Measured& measured : results)
-    if (!best || measured.seconds < seconds) {
-      try {
-        best = parse_choice(measured.choice);
-        seconds = measured.seconds;
-      } catch (const Error&) {  // written by nobody who is known
-      }
+  for (const Measured& measured : read_results(key)) {
+    if (best && measured.seconds >= seconds) continue;
+    try {
+      const FormatChoice choice = parse_choice(measured.choice);
+      if (call.is_on_card() && std::find(known.begin(), known.end(), choice) == known.end()) continue;
+      best = choice;
+      seconds = measured.seconds;
+    } catch (const Error&) {  // written by nobody who is known
     }
+  }
   return best;
-}
-
-// What a search found for a structure of the same likeness, if this one could be run so.
-std::optional<FormatChoice> choice_of_likes(const Structure::Data& structure, const GatherCall& call) {
-  const std::optional<FormatChoice> found =
-      fastest_of(read_results(likeness_key(likeness_of(structure), to_text(call), call.device)));
-  if (!found) return {};
-  const std::vector<FormatChoice> all = candidates_on_card(structure, call);
-  return std::find(all.begin(), all.end(), *found) == all.end() ? std::nullopt : found;
 }
 
 }  // namespace
@@ -94,8 +91,9 @@ FormatChoice choice_of(const Structure::Data& structure, const GatherCall& call)
     if (const auto found = memo.choices.find(key); found != memo.choices.end()) return found->second;
   }
   check_is_csr(structure, to_string(call.op));
-  std::optional<FormatChoice> best = fastest_of(read_results(results_key(structure, to_text(call), call.device)));
-  if (!best && call.is_on_card()) best = choice_of_likes(structure, call);
+  std::optional<FormatChoice> best = fastest_kept(results_key(structure, to_text(call), call.device), structure, call);
+  if (!best && call.is_on_card())
+    best = fastest_kept(likeness_key(likeness_of(structure), to_text(call), call.device), structure, call);
   if (!best)
     best = call.is_on_card() ? likely_on_card(structure, call) : likely_choice(row_lengths(structure, call), call);
   keep_choice(structure, call, *best);

@@ -388,6 +388,17 @@ TEST_F(SparseCard, KeepsMemoryOfGraphs) {
 }
 
 // A search measures graphs of runs on the card, keeps what it finds under the card's name, and calls there take it.
+// The first of its rows has `longest` elements, the others `degree`.
+Structure graph(int64_t rows, int32_t degree, int32_t longest) {
+  std::vector<int32_t> indptr{0}, indices;
+  for (int64_t i = 0; i < rows; ++i) {
+    const int32_t length = i == 0 ? longest : degree;
+    for (int32_t j = 0; j < length; ++j) indices.push_back(j);
+    indptr.push_back(static_cast<int32_t>(indices.size()));
+  }
+  return csr(rows, 400, indptr, indices);
+}
+
 TEST_F(SparseCard, SearchesWhereCallsRun) {
   const OwnResults own;
   const Stream stream = Stream::cuda(nullptr);
@@ -404,14 +415,15 @@ TEST_F(SparseCard, SearchesWhereCallsRun) {
   const std::string key = results_key(*structure.data(), to_text(call), Device::cuda());
   EXPECT_EQ(read_results(key).size(), 1u);
   EXPECT_NE(key, results_key(*structure.data(), to_text(call)));
-  // What another search has found, which cuts rows into pieces.
-  const FormatChoice pieces{.tile = 16, .lanes = 2, .group = 16};
-  keep_results(key, {{tuned.choice, 1e-3}, {to_text(pieces), 1e-9}});
-  const Structure again = few_places().structure();
+  // What another search has found, which cuts rows into pieces; a CTA of so many rows has no memory for them.
+  const FormatChoice pieces{.tile = 16, .lanes = 2, .group = 32}, too_large{.tile = 16, .group = 1 << 16};
+  const Structure again = graph(22, 3, 40);
+  const std::string key_of_it = results_key(*again.data(), to_text(call), Device::cuda());
+  keep_results(key_of_it, {{tuned.choice, 1e-3}, {to_text(pieces), 1e-6}, {to_text(too_large), 1e-9}});
   EXPECT_EQ(choice_of(*again.data(), call), pieces);
-  Values values = random_values(static_cast<size_t>(again.nnz()), 1), b = random_values(16 * 8, 2);
+  Values values = random_values(static_cast<size_t>(again.nnz()), 1), b = random_values(400 * 8, 2);
   Values c(22 * 8), want(22 * 8);
-  const TensorView elements = view(values, {again.nnz()}), cols = view(b, {16, 8});
+  const TensorView elements = view(values, {again.nnz()}), cols = view(b, {400, 8});
   spmm(again, elements, cols, view(want, {22, 8}));
   const OnCard there_elements(elements), there_cols(cols), there(view(c, {22, 8}));
   launched.clear();
@@ -426,15 +438,6 @@ TEST_F(SparseCard, SearchesWhereCallsRun) {
 TEST_F(SparseCard, TakesWhatASearchFoundForAStructureAlike) {
   const OwnResults own;
   const GatherCall call{.feat = 8, .workers = 0, .device = Device::cuda()};
-  const auto graph = [](int64_t rows, int32_t degree, int32_t longest) {
-    std::vector<int32_t> indptr{0}, indices;
-    for (int64_t i = 0; i < rows; ++i) {
-      const int32_t length = i == 0 ? longest : degree;
-      for (int32_t j = 0; j < length; ++j) indices.push_back(j);
-      indptr.push_back(static_cast<int32_t>(indices.size()));
-    }
-    return csr(rows, 400, indptr, indices);
-  };
   const Structure searched = graph(300, 4, 40);
   tune_spmm(searched, 8, {.seconds = 0}, Stream::cuda(nullptr));
   const std::string key = likeness_key(likeness_of(*searched.data()), to_text(call), Device::cuda());
