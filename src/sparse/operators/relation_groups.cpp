@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <tuple>
 
 #include "base/check.h"
@@ -282,9 +283,13 @@ int64_t bytes_on_cards(const Structure& edges) {
   };
   const Structure::Data& data = data_of(edges, "edges");
   int64_t bytes = copied(data);
-  KeptRelationGroups& kept = kept_of(data);
-  const std::lock_guard lock(kept.mutex);
-  for (const auto& [key, groups] : kept.groups) bytes += copied(*groups->structure.data());
+  const std::shared_ptr<KeptRelationGroups> kept = [&] {
+    const std::lock_guard lock(data.choices.mutex);
+    return data.relation_groups;
+  }();
+  if (kept == nullptr) return bytes;  // it is not of relations, or no call has made groups of it
+  const std::lock_guard lock(kept->mutex);
+  for (const auto& [key, groups] : kept->groups) bytes += copied(*groups->structure.data());
   return bytes;
 }
 
