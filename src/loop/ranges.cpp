@@ -11,20 +11,23 @@ bool is_bounded(const Interval& x) { return is_bound(x.least) && is_bound(x.most
 // Any number, where one of 64 bits may not do.
 Interval sum(const Interval& a, const Interval& b) {
   Interval result;
-  const bool overflows =
-      __builtin_add_overflow(a.least, b.least, &result.least) | __builtin_add_overflow(a.most, b.most, &result.most);
-  return is_bounded(a) && is_bounded(b) && !overflows ? result : Interval{};
+  const bool overflows_below = __builtin_add_overflow(a.least, b.least, &result.least),
+             overflows_above = __builtin_add_overflow(a.most, b.most, &result.most);
+  return is_bounded(a) && is_bounded(b) && !overflows_below && !overflows_above ? result : Interval{};
 }
 
 Interval negated(const Interval& x) { return is_bounded(x) ? Interval{-x.most, -x.least} : Interval{}; }
 
 Interval product(const Interval& a, const Interval& b) {
-  int64_t ends[4];
-  const bool overflows =
-      __builtin_mul_overflow(a.least, b.least, &ends[0]) | __builtin_mul_overflow(a.least, b.most, &ends[1]) |
-      __builtin_mul_overflow(a.most, b.least, &ends[2]) | __builtin_mul_overflow(a.most, b.most, &ends[3]);
-  if (!is_bounded(a) || !is_bounded(b) || overflows) return {};
-  return {*std::min_element(ends, ends + 4), *std::max_element(ends, ends + 4)};
+  if (!is_bounded(a) || !is_bounded(b)) return {};
+  Interval result{INT64_MAX, INT64_MIN};
+  for (const int64_t x : {a.least, a.most})
+    for (const int64_t y : {b.least, b.most}) {
+      int64_t end = 0;
+      if (__builtin_mul_overflow(x, y, &end)) return {};
+      result = {std::min(result.least, end), std::max(result.most, end)};
+    }
+  return result;
 }
 
 // By divisors of 1 or more: nearest to 0 by the largest, farthest by the least.
