@@ -259,7 +259,7 @@ TEST(HttpServer, Answers429WhileItsQueueIsFull) {
     clients.back()->send(Client::post_text("/v1/completions", story(400).dump()));
   }
   bool was_full = false;  // while the first one runs, once the others have arrived
-  for (int tries = 0; tries < 100 && !was_full; ++tries) was_full = Client(running.port()).get("/ready").status == 429;
+  for (int tries = 0; tries < 5000 && !was_full; ++tries) was_full = Client(running.port()).get("/ready").status == 429;
   EXPECT_TRUE(was_full);
   for (auto& client : clients) {
     const Reply reply = client->read();
