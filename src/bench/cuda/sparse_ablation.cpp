@@ -25,25 +25,13 @@
 namespace weft::bench {
 namespace {
 
-// Y = 0, and Y += A T of one relation, over the rows that have edges.
+// Y = 0.
 constexpr const char* kClear = R"(program clear(m, feat):
   M = dense_fixed(m)
   K = dense_fixed(feat)
   Y = buffer(M, K): fp32
   iterate clear(M, K) "SS" as (x, y):
     Y[x, y] = 0.0
-)";
-constexpr const char* kAdd = R"(program add(m, n, rows, nnz, feat):
-  O = dense_fixed(1)
-  I = sparse_variable(O, m, rows, indptr=i_indptr, indices=i_indices)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  M = dense_fixed(m)
-  N = dense_fixed(n)
-  K = dense_fixed(feat)
-  T = buffer(N, K): fp32
-  Y = buffer(M, K): fp32
-  iterate add(O, I, J, K) "RSRS" as (o, i, j, k):
-    Y[i, k] = Y[i, k] + T[j, k]
 )";
 
 // fp32 on the card.
@@ -155,20 +143,11 @@ class RelationByRelation {
     const Device device = bench.device();
     clear_ = sparse::kept_operator({kClear, "lower()\n" + sparse::card_elements("clear", "x", "y"), {}}, device);
     add_ = sparse::kept_operator(
-        {kAdd,
+        {kAddOfRelation,
          "lower()\n" + sparse::card_rows({.iteration = "add", .cta = "i", .reductions = {"j"}, .feat = feat_}),
-         {{"feat", feat_}}},
+         {{"feat_out", feat_}}},
         device);
-    std::vector<sparse::Coo> lists(static_cast<size_t>(edges.extents[0]),
-                                   {.num_rows = edges.extents[1], .num_cols = edges.extents[2]});
-    for (size_t e = 0; e < edges.coordinates[0].size(); ++e) {
-      sparse::Coo& list = lists[static_cast<size_t>(edges.coordinates[0][e])];
-      list.rows.push_back(edges.coordinates[1][e]);
-      list.cols.push_back(edges.coordinates[2][e]);
-    }
-    for (size_t r = 0; r < lists.size(); ++r)
-      if (!lists[r].rows.empty())
-        parts_.push_back({static_cast<int64_t>(r), sparse::dcsr_from_coo(lists[r]).structure});
+    parts_ = edges_by_relation(edges);
   }
   void run(Stream stream) const {
     clear_->run({.buffers = {{"Y", y_}}}, stream);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/sparse/cases.h"
@@ -79,5 +80,10 @@ Ablation atomic_sums(const SparseCase& a, int64_t feat, int64_t c, int64_t k);
 // RGMS. For each relation a product of all nodes and an SpMM; a product of what relations gather, kept, and one SpMM;
 // 3-D hyb(1, 5), fused; tiles of rows, which is rgms().
 Ablation relational(const std::string& name, const sparse::CooTensor& edges, int64_t feat_in, int64_t feat_out);
+
+// The text of Y += A T of one relation, over the rows that have edges, `feat_out` features.
+extern const char* const kAddOfRelation;
+// Each relation that has edges, and these in DCSR.
+std::vector<std::pair<int64_t, sparse::Structure>> edges_by_relation(const sparse::CooTensor& edges);
 
 }  // namespace weft::bench

@@ -30,20 +30,6 @@ constexpr const char* kProduct = R"(program product(n, feat_in, feat_out):
     T[j, k] = T[j, k] + X[j, l] * W[l, k]
 )";
 
-// Y += A T of one relation, over the rows that have edges.
-constexpr const char* kAdd = R"(program add(m, n, rows, nnz, feat_out):
-  O = dense_fixed(1)
-  I = sparse_variable(O, m, rows, indptr=i_indptr, indices=i_indices)
-  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
-  M = dense_fixed(m)
-  N = dense_fixed(n)
-  K = dense_fixed(feat_out)
-  T = buffer(N, K): fp32
-  Y = buffer(M, K): fp32
-  iterate add(O, I, J, K) "RSRS" as (o, i, j, k):
-    Y[i, k] = Y[i, k] + T[j, k]
-)";
-
 // T = X W of every relation and each of its sources.
 constexpr const char* kTransform = R"(program transform(relations, n, sources, feat_in, feat_out):
   R = dense_fixed(relations)
@@ -123,21 +109,12 @@ class RelationByRelation {
     const int64_t feat_in = w_.shape(1), feat_out = w_.shape(2);
     product_ = sparse::compile(sparse::parse(kProduct), "lower()\n" + tiled_rows("product", "l", "j", feat_out, unit),
                                Device::cpu(), {.set = {{"feat_in", feat_in}, {"feat_out", feat_out}}});
-    const Edges edges{ablation.elements};
-    std::vector<sparse::Coo> lists(static_cast<size_t>(edges.relations()),
-                                   {.num_rows = edges.rows(), .num_cols = edges.cols()});
-    for (size_t e = 0; e < edges.size(); ++e) {
-      lists[static_cast<size_t>(edges.relation(e))].rows.push_back(edges.row(e));
-      lists[static_cast<size_t>(edges.relation(e))].cols.push_back(edges.col(e));
-    }
-    for (int64_t r = 0; r < edges.relations(); ++r) {
-      const sparse::Coo& list = lists[static_cast<size_t>(r)];
-      if (list.rows.empty()) continue;
+    for (const auto& [relation, structure] : edges_by_relation(ablation.elements))
       // An operator each, which is bound once.
-      parts_.push_back({r, sparse::dcsr_from_coo(list).structure,
-                        sparse::compile(sparse::parse(kAdd), "lower()\n" + tiled_rows("add", "j", "i", feat_out, unit),
-                                        Device::cpu(), {.set = {{"feat_out", feat_out}}})});
-    }
+      parts_.push_back(
+          {relation, structure,
+           sparse::compile(sparse::parse(kAddOfRelation), "lower()\n" + tiled_rows("add", "j", "i", feat_out, unit),
+                           Device::cpu(), {.set = {{"feat_out", feat_out}}})});
   }
   void run(Stream stream) const {
     clear(y_);
@@ -254,6 +231,32 @@ void add_candidate(const std::shared_ptr<const Ablation>& operands, Ablation& ab
 }
 
 }  // namespace
+
+const char* const kAddOfRelation = R"(program add(m, n, rows, nnz, feat_out):
+  O = dense_fixed(1)
+  I = sparse_variable(O, m, rows, indptr=i_indptr, indices=i_indices)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  M = dense_fixed(m)
+  N = dense_fixed(n)
+  K = dense_fixed(feat_out)
+  T = buffer(N, K): fp32
+  Y = buffer(M, K): fp32
+  iterate add(O, I, J, K) "RSRS" as (o, i, j, k):
+    Y[i, k] = Y[i, k] + T[j, k]
+)";
+
+std::vector<std::pair<int64_t, sparse::Structure>> edges_by_relation(const sparse::CooTensor& edges) {
+  const Edges of{edges};
+  std::vector<sparse::Coo> lists(static_cast<size_t>(of.relations()), {.num_rows = of.rows(), .num_cols = of.cols()});
+  for (size_t e = 0; e < of.size(); ++e) {
+    lists[static_cast<size_t>(of.relation(e))].rows.push_back(of.row(e));
+    lists[static_cast<size_t>(of.relation(e))].cols.push_back(of.col(e));
+  }
+  std::vector<std::pair<int64_t, sparse::Structure>> parts;
+  for (size_t r = 0; r < lists.size(); ++r)
+    if (!lists[r].rows.empty()) parts.emplace_back(static_cast<int64_t>(r), sparse::dcsr_from_coo(lists[r]).structure);
+  return parts;
+}
 
 Ablation relational(const std::string& name, const sparse::CooTensor& edges, int64_t feat_in, int64_t feat_out) {
   check(edges.extents.size() == 3 && edges.coordinates.size() == 3, ErrorCode::invalid_argument,
