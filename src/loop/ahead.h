@@ -16,6 +16,10 @@
 
 namespace weft::loop {
 
+// Threads of a multiprocessor, of 40 registers each, that a launch of such loops is compiled for: unrolled groups of
+// loads take all registers that they get, and few threads with many loads hide less than many with some.
+inline constexpr int kThreadsOfLoadsAhead = 1536;
+
 Body with_loads_ahead(const Function& function, const Body& body);
 bool has_loads_ahead(const Body& body);
 

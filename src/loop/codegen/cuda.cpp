@@ -296,13 +296,10 @@ class Cuda : public CFamily {
     if (!failures_of(function).empty()) add("unsigned long long* weft_failures");
     return fmt::format("extern \"C\" {}__global__ void {}({}) {{", launch_bounds(phase), name, arguments);
   }
-  // Unrolled groups of loads take all registers that they get, and few threads with many loads hide less than many with
-  // some.
   std::string launch_bounds(const Phase& phase) const {
-    constexpr int kThreadsOfMultiprocessor = 1536;  // 40 registers each
     const int threads = phase.threads[0] * phase.threads[1] * phase.threads[2];
     if (threads == 0 || has_fragments_ || !has_loads_ahead(phase.body)) return {};
-    return fmt::format("__launch_bounds__({}, {}) ", threads, std::max(1, kThreadsOfMultiprocessor / threads));
+    return fmt::format("__launch_bounds__({}, {}) ", threads, std::max(1, kThreadsOfLoadsAhead / threads));
   }
   // Arguments have their names already.
   std::string buffer_declaration(const Buffer& buffer, size_t, bool) const override {

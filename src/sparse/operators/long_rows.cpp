@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/once_map.h"
+#include "loop/ahead.h"
 #include "sparse/formats/structure.h"
 #include "sparse/operators/card.h"
 #include "sparse/operators/ready.h"
@@ -148,9 +149,8 @@ bool runs_in_groups(const Structure::Data& structure, int64_t feat, DType dtype)
 }
 
 PiecesAtOnce pieces_at_once(int64_t feat, DType dtype, const CardCut& cut, const VectorUnit& unit) {
-  constexpr int64_t kThreads = 1536;  // of a multiprocessor
   return {.of_cta = group_of(feat, dtype, cut),
-          .of_card = unit.num_multiprocessors * kThreads / card_lanes(feat, dtype, cut).lanes};
+          .of_card = unit.num_multiprocessors * loop::kThreadsOfLoadsAhead / card_lanes(feat, dtype, cut).lanes};
 }
 
 int64_t most_of_piece(int64_t nnz, const PiecesAtOnce& at_once) {
