@@ -4,7 +4,8 @@
 #   run_random_tests.sh [SEED]
 #   run_random_tests.sh --sparse [-j JOBS] [--share PERCENT] [--only PART]... [SEED]
 # JOBS: how many programs run at a time, one for each core if not given. PERCENT of the cases, 100 if not given.
-# PART: expressions, compiled_expressions, interpreted, compiled, cards; all of them if none is given.
+# PART: expressions, compiled_expressions, interpreted, compiled, host_machine, card; all of them if none is given, card only
+# where there is one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,7 @@ while (($# > 0)); do
     -j) jobs=$2; shift ;;
     --share) share=$2; shift ;;
     --only) only+=" $2"; shift ;;
-    *[!0-9]*) sed -n '2,8s/^# \?//p' "$0" >&2; exit 2 ;;
+    *[!0-9]*) sed -n '2,9s/^# \?//p' "$0" >&2; exit 2 ;;
     *) seed=$1 ;;
   esac
   shift
@@ -32,7 +33,7 @@ if [[ -z "$sparse" ]]; then
   exit
 fi
 
-cmake --build build/release -j "$jobs" --target sparse_random_test sparse_random_card_test
+cmake --build build/release -j "$jobs" --target sparse_random_test sparse_random_host_test sparse_random_card_test
 export results=build/results/random
 rm -rf "$results"
 mkdir -p "$results"
@@ -41,7 +42,8 @@ mkdir -p "$results"
 # with it.
 parts=$(awk -v share="$share" '{ $4 = int(($4 * share + 99) / 100); print }' <<'TABLE'
 compiled_expressions sparse_random_test CompiledHaveTheirValue 100 5
-cards sparse_random_card_test OnCardsComputeWhatTheProgramSays 2000 500
+host_machine sparse_random_host_test OnTheHostMachineComputeWhatTheProgramSays 2000 500
+card sparse_random_card_test OnACardComputeWhatTheProgramSays 2000 125
 compiled sparse_random_test CompiledComputeWhatTheProgramSays 2000 500
 interpreted sparse_random_test InterpretedComputeWhatTheProgramSays 20000 2000
 expressions sparse_random_test HaveTheirValueInEveryForm 100000 20000
@@ -72,7 +74,7 @@ while read -r part program test cases size; do
 done <<<"$parts" | xargs -P "$jobs" -L 1 bash -c 'run "$@"' run || outcome=1
 
 # How often each primitive was accepted, and in how many cases that have run, over all processes of a part.
-for part in interpreted compiled cards; do
+for part in interpreted compiled host_machine card; do
   logs=("$results/$part".*.txt)
   [[ -e "${logs[0]}" ]] || continue
   echo "$part:"

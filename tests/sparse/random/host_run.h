@@ -7,7 +7,7 @@
 namespace weft::sparse::random {
 
 // Many in one text, one problem for each. "refused": the schedule has no text for cards.
-std::vector<Problem> run_on_card(const std::vector<Case>& cases);
-inline Problem on_card(const Case& c) { return run_on_card({c})[0]; }
+std::vector<Problem> run_on_host_machine(const std::vector<Case>& cases);
+inline Problem on_host_machine(const Case& c) { return run_on_host_machine({c})[0]; }
 
 }  // namespace weft::sparse::random

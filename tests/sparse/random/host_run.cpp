@@ -1,4 +1,4 @@
-#include "tests/sparse/random/card_text.h"
+#include "tests/sparse/random/host_run.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -101,7 +101,7 @@ Problem run_case(const Case& c, const Operator& op, const std::vector<Loaded>& k
 
 }  // namespace
 
-std::vector<Problem> run_on_card(const std::vector<Case>& cases) {
+std::vector<Problem> run_on_host_machine(const std::vector<Case>& cases) {
   std::vector<Problem> problems(cases.size());
   std::vector<std::unique_ptr<Operator>> ops(cases.size());
   std::vector<std::vector<loop::Launches>> kernels(cases.size());
@@ -122,8 +122,8 @@ std::vector<Problem> run_on_card(const std::vector<Case>& cases) {
   if (module == nullptr && cases.size() == 1) return {{"does not compile", failed}};
   if (module == nullptr) {  // one of them alone is found by its half
     const auto middle = cases.begin() + static_cast<std::ptrdiff_t>(cases.size() / 2);
-    problems = run_on_card({cases.begin(), middle});
-    const std::vector<Problem> rest = run_on_card({middle, cases.end()});
+    problems = run_on_host_machine({cases.begin(), middle});
+    const std::vector<Problem> rest = run_on_host_machine({middle, cases.end()});
     problems.insert(problems.end(), rest.begin(), rest.end());
     return problems;
   }
