@@ -105,73 +105,9 @@ TEST(Backend, APlanInItsWorkspaceRunsAgainAndAfterAnUpdate) {
   }
 }
 
-TEST(Backend, LevelsMerge) {
-  // Two requests share their first two pages.
-  Case c = small_case();
-  c.lengths = {{2, 100}, {3, 60}};
-  Problem problem(c);
-  PlanInput input = problem.input(3);
-  std::vector<int32_t> ids(input.pages.kv_page_indices.begin(), input.pages.kv_page_indices.end());
-  ids[7] = ids[0];
-  ids[8] = ids[1];
-  input.pages.kv_page_indices = ids;
-  const ReferenceResult flat = attention_reference(problem.spec(), input, problem.tensors());
-  const std::vector<int32_t> shared_rows{0, 5}, own_rows{0, 2, 5}, shared_indptr{0, 2}, own_indptr{0, 5, 7};
-  const std::vector<int32_t> shared_last{16}, own_last{4, 12};
-  std::vector<int32_t> own_ids(ids.begin() + 2, ids.begin() + 7);
-  own_ids.insert(own_ids.end(), ids.begin() + 9, ids.begin() + 11);
-  const PageTableView table = input.pages;
-  const Level levels[] = {{shared_rows, {16, table.num_pages, shared_indptr, std::span(ids).first(2), shared_last}},
-                          {own_rows, {16, table.num_pages, own_indptr, own_ids, own_last}}};
-  input.pages = {};
-  input.levels = levels;
-  const AttentionKernel kernel = build_on(fake_target(), problem.spec());
-  const Plan plan = kernel.plan(input);
-  ASSERT_GT(plan.num_partials(), 0);
-  run_on(fake_target(), kernel, plan, problem.tensors());
-  const TensorView o = problem.tensors().o;
-  for (size_t i = 0; i < flat.o.size(); ++i) EXPECT_NEAR(o.as<float>()[i], flat.o[i], 1e-4) << i;
-}
+TEST(Backend, LevelsMerge) { testing::expect_levels_merge(fake_target(), small_case(), 1e-4); }
 
-TEST(Backend, AttendsAndMergesStates) {
-  constexpr int kRows = 3, kHeads = 2, kDim = 16, kKeys = 50;
-  std::vector<float> q(kRows * kHeads * kDim), k(kKeys * kHeads * kDim), v(k.size()), whole(q.size());
-  for (size_t i = 0; i < k.size(); ++i) {
-    k[i] = std::sin(static_cast<float>(i));
-    v[i] = std::cos(static_cast<float>(i));
-    if (i < q.size()) q[i] = std::sin(static_cast<float>(7 * i));
-  }
-  std::vector<float> parts(2 * q.size()), lse(2 * kRows * kHeads), whole_lse(kRows * kHeads), o(q.size()),
-      o_lse(whole_lse.size());
-  const AttentionSpec spec{.head_dim_qk = kDim, .head_dim_vo = kDim, .kv_form = KvForm::ragged};
-  const auto attend_part = [&](int begin, int end, float* out, float* out_lse) {
-    AttentionTensors tensors;
-    tensors.q = TensorView(q.data(), DType::fp32, {kRows, kHeads, kDim});
-    tensors.kv = {TensorView(k.data() + begin * kHeads * kDim, DType::fp32, {end - begin, kHeads, kDim}),
-                  TensorView(v.data() + begin * kHeads * kDim, DType::fp32, {end - begin, kHeads, kDim})};
-    tensors.o = TensorView(out, DType::fp32, {kRows, kHeads, kDim});
-    tensors.lse = TensorView(out_lse, DType::fp32, {kRows, kHeads});
-    const Placed placed(fake_target(), tensors);
-    const AttentionTensors& t = placed.tensors();
-    attend(spec, t.q, t.kv.k, t.kv.v, t.o, t.lse);
-    placed.fetch();
-  };
-  attend_part(0, kKeys, whole.data(), whole_lse.data());
-  attend_part(0, 20, parts.data(), lse.data());
-  attend_part(20, kKeys, parts.data() + q.size(), lse.data() + kRows * kHeads);
-
-  AttentionTensors states;  // of merge_states, for their places
-  states.q = TensorView(parts.data(), DType::fp32, {2, kRows, kHeads, kDim});
-  states.kv.k_scale = TensorView(lse.data(), DType::fp32, {2, kRows, kHeads});
-  states.o = TensorView(o.data(), DType::fp32, {kRows, kHeads, kDim});
-  states.lse = TensorView(o_lse.data(), DType::fp32, {kRows, kHeads});
-  const Placed placed(fake_target(), states);
-  const AttentionTensors& t = placed.tensors();
-  merge_states(t.q, t.kv.k_scale, t.o, t.lse);
-  placed.fetch();
-  for (size_t i = 0; i < o.size(); ++i) EXPECT_NEAR(o[i], whole[i], 1e-5);
-  for (size_t i = 0; i < o_lse.size(); ++i) EXPECT_NEAR(o_lse[i], whole_lse[i], 1e-5);
-}
+TEST(Backend, AttendsAndMergesStates) { testing::expect_parts_merge(fake_target(), 16); }
 
 TEST(Backend, MergesAsManyStatesARowAsAnIndptrSays) {
   testing::States states = testing::random_states(4, 5, 3, 24, DType::bf16, 9);

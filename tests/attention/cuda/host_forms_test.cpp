@@ -10,6 +10,7 @@
 #include "attention/kernel.h"
 #include "host_target.h"
 #include "tests/attention/kernels/problem.h"
+#include "tests/attention/kernels/states.h"
 #include "weft/block_sparse.h"
 
 namespace weft {
@@ -195,39 +196,15 @@ TEST(HostMachineForms, ScalesThatAreNotPositive) {
   }
 }
 
-// Two requests share their first two pages; a functor sees the lengths of each.
+// A functor sees the lengths of whole requests.
 TEST(HostMachineForms, Levels) {
   for (const DType type : {DType::fp32, DType::bf16}) {
     Case c = small_case(type);
-    c.lengths = {{2, 100}, {3, 60}};
     c.variant = {.name = "by_lengths", .text = R"(struct by_lengths {
   real logits_transform(P p, Score c, real s) { return s + real(c.kv_len % 7 + c.qo_len) * real(c.kv_pos % 2); }
 };
 )"};
-    Problem problem(c);
-    PlanInput input = problem.input(3);
-    std::vector<int32_t> ids(input.pages.kv_page_indices.begin(), input.pages.kv_page_indices.end());
-    ids[7] = ids[0];
-    ids[8] = ids[1];
-    input.pages.kv_page_indices = ids;
-    const ReferenceResult flat = attention_reference(problem.spec(), input, problem.tensors());
-    const std::vector<int32_t> shared_rows{0, 5}, own_rows{0, 2, 5}, shared_indptr{0, 2}, own_indptr{0, 5, 7};
-    const std::vector<int32_t> shared_last{16}, own_last{4, 12};
-    std::vector<int32_t> own_ids(ids.begin() + 2, ids.begin() + 7);
-    own_ids.insert(own_ids.end(), ids.begin() + 9, ids.begin() + 11);
-    const PageTableView table = input.pages;
-    const Level levels[] = {{shared_rows, {16, table.num_pages, shared_indptr, std::span(ids).first(2), shared_last}},
-                            {own_rows, {16, table.num_pages, own_indptr, own_ids, own_last}}};
-    input.pages = {};
-    input.levels = levels;
-    const AttentionKernel kernel = build_on(host_machine(), problem.spec());
-    const Plan plan = kernel.plan(input);
-    ASSERT_GT(plan.num_partials(), 0);
-    run_on(host_machine(), kernel, plan, problem.tensors());
-    const TensorView o = problem.tensors().o;
-    for (size_t i = 0; i < flat.o.size(); ++i)
-      ASSERT_NEAR(testing::get(o.data(), type, static_cast<int64_t>(i)), flat.o[i], type == DType::fp32 ? 1e-4 : 0.03)
-          << i;
+    testing::expect_levels_merge(host_machine(), c, type == DType::fp32 ? 1e-4 : 0.03);
   }
 }
 
@@ -289,59 +266,7 @@ TEST(HostMachineForms, TilesAreWhatTheirIntervalsSay) {
   unsetenv("WEFT_CHECK");
 }
 
-TEST(HostMachineForms, AttendsAndMergesStates) {
-  constexpr int kRows = 3, kHeads = 2, kDim = 40, kKeys = 50;
-  std::vector<float> q(kRows * kHeads * kDim), k(kKeys * kHeads * kDim), v(k.size()), whole(q.size());
-  for (size_t i = 0; i < k.size(); ++i) {
-    k[i] = std::sin(static_cast<float>(i));
-    v[i] = std::cos(static_cast<float>(i));
-    if (i < q.size()) q[i] = std::sin(static_cast<float>(7 * i));
-  }
-  std::vector<float> parts(2 * q.size()), lse(2 * kRows * kHeads), whole_lse(kRows * kHeads), o(q.size()),
-      o_lse(whole_lse.size());
-  const AttentionSpec spec{.head_dim_qk = kDim, .head_dim_vo = kDim, .kv_form = KvForm::ragged};
-  const auto attend_part = [&](int begin, int end, float* out, float* out_lse) {
-    AttentionTensors tensors;
-    tensors.q = TensorView(q.data(), DType::fp32, {kRows, kHeads, kDim});
-    tensors.kv = {TensorView(k.data() + begin * kHeads * kDim, DType::fp32, {end - begin, kHeads, kDim}),
-                  TensorView(v.data() + begin * kHeads * kDim, DType::fp32, {end - begin, kHeads, kDim})};
-    tensors.o = TensorView(out, DType::fp32, {kRows, kHeads, kDim});
-    tensors.lse = TensorView(out_lse, DType::fp32, {kRows, kHeads});
-    const testing::Placed placed(host_machine(), tensors);
-    const AttentionTensors& t = placed.tensors();
-    attend(spec, t.q, t.kv.k, t.kv.v, t.o, t.lse);
-    placed.fetch();
-  };
-  attend_part(0, kKeys, whole.data(), whole_lse.data());
-  attend_part(0, 20, parts.data(), lse.data());
-  attend_part(20, kKeys, parts.data() + q.size(), lse.data() + kRows * kHeads);
-  AttentionTensors states;  // of merge_states, for their places
-  states.q = TensorView(parts.data(), DType::fp32, {2, kRows, kHeads, kDim});
-  states.kv.k_scale = TensorView(lse.data(), DType::fp32, {2, kRows, kHeads});
-  states.o = TensorView(o.data(), DType::fp32, {kRows, kHeads, kDim});
-  states.lse = TensorView(o_lse.data(), DType::fp32, {kRows, kHeads});
-  {
-    const testing::Placed placed(host_machine(), states);
-    const AttentionTensors& t = placed.tensors();
-    merge_states(t.q, t.kv.k_scale, t.o, t.lse);
-    placed.fetch();
-  }
-  for (size_t i = 0; i < o.size(); ++i) EXPECT_NEAR(o[i], whole[i], 1e-5);
-  for (size_t i = 0; i < o_lse.size(); ++i) EXPECT_NEAR(o_lse[i], whole_lse[i], 1e-5);
-  // The states of row 0 of both parts, none, and one.
-  states.q = TensorView(parts.data(), DType::fp32, {2 * kRows, kHeads, kDim});
-  states.kv.k_scale = TensorView(lse.data(), DType::fp32, {2 * kRows, kHeads});
-  const testing::Placed placed(host_machine(), states);
-  const AttentionTensors& t = placed.tensors();
-  const std::vector<int32_t> indptr{0, 0, 1, 2 * kRows};
-  merge_states(t.q, t.kv.k_scale, indptr, t.o, t.lse);
-  placed.fetch();
-  for (int i = 0; i < kHeads * kDim; ++i) {
-    EXPECT_EQ(o[static_cast<size_t>(i)], 0.f);
-    EXPECT_NEAR(o[static_cast<size_t>(kHeads * kDim + i)], parts[static_cast<size_t>(i)], 1e-6);
-  }
-  EXPECT_EQ(o_lse[0], -std::numeric_limits<float>::infinity());
-}
+TEST(HostMachineForms, AttendsAndMergesStates) { testing::expect_parts_merge(host_machine(), 40); }
 
 }  // namespace
 }  // namespace weft

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <random>
 
-#include "tests/attention/kernels/problem.h"
-
 namespace weft::testing {
 namespace {
 
@@ -104,6 +102,88 @@ void expect_merged(const Target& target, States& s, DType out_dtype, bool by_ind
         EXPECT_NEAR(got, expected, unit * scale + 1e-7);
       }
     }
+}
+
+void expect_levels_merge(const Target& target, Case c, double most_error) {
+  SCOPED_TRACE(target.name());
+  c.lengths = {{2, 100}, {3, 60}};
+  Problem problem(c);
+  PlanInput input = problem.input(3);
+  std::vector<int32_t> ids(input.pages.kv_page_indices.begin(), input.pages.kv_page_indices.end());
+  ids[7] = ids[0];
+  ids[8] = ids[1];
+  input.pages.kv_page_indices = ids;
+  const ReferenceResult flat = attention_reference(problem.spec(), input, problem.tensors());
+  const std::vector<int32_t> shared_rows{0, 5}, own_rows{0, 2, 5}, shared_indptr{0, 2}, own_indptr{0, 5, 7};
+  const std::vector<int32_t> shared_last{16}, own_last{4, 12};
+  std::vector<int32_t> own_ids(ids.begin() + 2, ids.begin() + 7);
+  own_ids.insert(own_ids.end(), ids.begin() + 9, ids.begin() + 11);
+  const PageTableView table = input.pages;
+  const Level levels[] = {{shared_rows, {16, table.num_pages, shared_indptr, std::span(ids).first(2), shared_last}},
+                          {own_rows, {16, table.num_pages, own_indptr, own_ids, own_last}}};
+  input.pages = {};
+  input.levels = levels;
+  const AttentionKernel kernel = build_on(target, problem.spec());
+  const Plan plan = kernel.plan(input);
+  ASSERT_GT(plan.num_partials(), 0);
+  run_on(target, kernel, plan, problem.tensors());
+  const TensorView o = problem.tensors().o;
+  for (size_t i = 0; i < flat.o.size(); ++i)
+    ASSERT_NEAR(get(o.data(), o.dtype(), static_cast<int64_t>(i)), flat.o[i], most_error) << i;
+}
+
+void expect_parts_merge(const Target& target, int head_dim) {
+  SCOPED_TRACE(target.name());
+  constexpr int kRows = 3, kHeads = 2, kKeys = 50, kFirst = 20;
+  const size_t row = static_cast<size_t>(kHeads * head_dim);
+  std::vector<float> q(kRows * row), k(kKeys * row), v(k.size());
+  for (size_t i = 0; i < k.size(); ++i) {
+    k[i] = std::sin(static_cast<float>(i));
+    v[i] = std::cos(static_cast<float>(i));
+    if (i < q.size()) q[i] = std::sin(static_cast<float>(7 * i));
+  }
+  const AttentionSpec spec{.head_dim_qk = head_dim, .head_dim_vo = head_dim, .kv_form = KvForm::ragged};
+  const auto attend_keys = [&](int begin, int end, char* o, float* lse) {
+    AttentionTensors tensors;
+    tensors.q = TensorView(q.data(), DType::fp32, {kRows, kHeads, head_dim});
+    tensors.kv = {
+        TensorView(k.data() + static_cast<size_t>(begin) * row, DType::fp32, {end - begin, kHeads, head_dim}),
+        TensorView(v.data() + static_cast<size_t>(begin) * row, DType::fp32, {end - begin, kHeads, head_dim})};
+    tensors.o = TensorView(o, DType::fp32, {kRows, kHeads, head_dim});
+    tensors.lse = TensorView(lse, DType::fp32, {kRows, kHeads});
+    const Placed placed(target, tensors);
+    const AttentionTensors& t = placed.tensors();
+    attend(spec, t.q, t.kv.k, t.kv.v, t.o, t.lse);
+    placed.fetch();
+  };
+  const auto states = [&](int n) {
+    return States{n,
+                  kRows,
+                  kHeads,
+                  head_dim,
+                  DType::fp32,
+                  std::vector<char>(static_cast<size_t>(n) * kRows * row * 4),
+                  std::vector<float>(static_cast<size_t>(n) * kRows * kHeads)};
+  };
+  States whole = states(1), parts = states(2);
+  attend_keys(0, kKeys, whole.o.data(), whole.lse.data());
+  attend_keys(0, kFirst, parts.o.data(), parts.lse.data());
+  attend_keys(kFirst, kKeys, parts.o.data() + parts.o.size() / 2, parts.lse.data() + kRows * kHeads);
+
+  const Merged merged = merge_on(target, parts, DType::fp32);
+  const auto at = [](const std::vector<char>& o, size_t i) {
+    return get(o.data(), DType::fp32, static_cast<int64_t>(i));
+  };
+  for (size_t i = 0; i < q.size(); ++i) EXPECT_NEAR(at(merged.o, i), at(whole.o, i), 1e-5) << i;
+  for (size_t i = 0; i < whole.lse.size(); ++i) EXPECT_NEAR(merged.lse[i], whole.lse[i], 1e-5) << i;
+
+  const std::vector<int32_t> indptr{0, 0, 1, 2 * kRows};
+  const Merged list = merge_list_on(target, parts, indptr, DType::fp32);
+  for (size_t i = 0; i < row; ++i) {
+    EXPECT_EQ(at(list.o, i), 0);
+    EXPECT_NEAR(at(list.o, row + i), at(parts.o, i), 1e-6);
+  }
+  EXPECT_EQ(list.lse[0], -INFINITY);
 }
 
 }  // namespace weft::testing
