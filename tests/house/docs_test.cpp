@@ -261,6 +261,40 @@ TEST(Docs, ReadmesFiguresAreThoseOfTheTablesOfPerformance) {
   EXPECT_EQ(rows, 8);
 }
 
+TEST(Docs, ReadmesFiguresOfCardsAreThoseOfTheResults) {
+  struct Row {
+    const char *work, *results, *line;
+  };
+  static constexpr Row kRows[] = {
+      {"H100: decode of a llama-like 8B model", "gpu",
+       R"("case": "8b bf16 random decode batch1 ctx1024, layered".*"metric": "speed",)"},
+      {"H100: decode attention", "gpu",
+       R"("case": "decode 32q/8kv hd128 page16 bf16 batch16 kv8192",.*"metric": "bandwidth",)"},
+      {"H200: prefill attention", "gpu_h200",
+       R"("case": "prefill causal 16q/16kv hd128 page16 bf16 batch4 n4096",.*"metric": "rate",)"}};
+  const std::string readme = read("README.md");
+  for (const Row& row : kRows) {
+    const std::regex kLine("\n\\| " + std::string(row.work) + R"([^|]*\| ([0-9,]+) [^|]*\| ([0-9]*))");
+    std::smatch cells;
+    ASSERT_TRUE(std::regex_search(readme, cells, kLine)) << row.work;
+    std::istringstream results(read(fmt::format("bench/results/{}.jsonl", row.results)));
+    const std::regex kResult(row.line);
+    std::string line, found;
+    while (std::getline(results, line))
+      if (std::regex_search(line, kResult)) found = line;  // the last one counts
+    const auto number = [&](const char* key) {
+      std::smatch match;
+      const std::regex kNumber(fmt::format("\"{}\": ([0-9.]+)", key));
+      return std::regex_search(found, match, kNumber) ? std::stod(match[1]) : 0;
+    };
+    const std::string figure = std::regex_replace(cells[1].str(), std::regex(","), "");
+    EXPECT_EQ(figure, fmt::format("{:.0f}", number("value"))) << row.work;
+    if (cells[2].length() > 0) {
+      EXPECT_EQ(cells[2].str(), fmt::format("{:.0f}", 100 * number("share"))) << row.work;
+    }
+  }
+}
+
 TEST(Docs, ReadmesOtherExamplesArePartsOfLessons) {
   std::string lessons;
   for (const auto& entry : fs::directory_iterator(kRoot / "examples"))
