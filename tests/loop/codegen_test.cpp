@@ -114,6 +114,19 @@ TEST(Codegen, CudaReadsLanesInWholeAccessesWhereTheirPlaceAllowsIt) {
   EXPECT_NE(cuda_of(lanes(16, "p[i] * 16"), "bf16").find("weft_load<8, 16>"), code.npos);
   for (const char* at : {"p[i]", "p[i] * 4 + 1", "i * m"})
     EXPECT_EQ(cuda_of(lanes(4, at)).find("weft_load<"), code.npos) << at;
+  // No access goes beyond the lanes, or takes a number of elements that a card has no type for.
+  EXPECT_NE(cuda_of(lanes(6, "p[i] * 6"), "bf16").find("weft_load<2, 6>"), code.npos);
+  EXPECT_NE(cuda_of(lanes(12, "p[i] * 8"), "bf16").find("weft_load<4, 12>"), code.npos);
+  EXPECT_EQ(cuda_of(lanes(3, "p[i] * 3")).find("weft_load<"), code.npos);
+}
+
+// A parameter that is set may be negative where the program negates it.
+TEST(Codegen, NegativeNumbersAreNegatedInParentheses) {
+  Function function =
+      parse_function("stage3 f(n):\n  A = flat(n): fp32\n  for i in range(n) [parallel]:\n    A[i] = 0.0\n");
+  function.body[0].body[0].value = operation(Op::negate, {real(-2.0)});
+  const std::string code = cuda_module({split_threads(split_launches(function))});
+  EXPECT_NE(code.find("= -(-2.0f);"), code.npos) << code.substr(code.find("extern"));
 }
 
 TEST(Codegen, CudaReadsNoLanesThatAConditionMayLeaveOut) {

@@ -294,6 +294,9 @@ Written CFamily::written(const Expr& e, int precedence) {
     case Op::integer_literal:
       return {parenthesised(fmt::format("{}", e->integer), e->integer < 0 ? kCastPrecedence : 9, precedence),
               integers_.is_int(e->integer)};
+    case Op::real_literal:
+      return {parenthesised(real_literal(e->real), std::signbit(e->real) ? kCastPrecedence : kPostfixPrecedence,
+                            precedence)};
     case Op::variable: {
       const bool is_int = integers_.is_int(e->name);
       return {is_int && is_axis_of_card(e->name) ? fmt::format("int({})", e->name) : e->name, is_int};
@@ -330,7 +333,6 @@ Written CFamily::written(const Expr& e, int precedence) {
 std::string CFamily::call(const Expr& e) {
   const auto& x = e->operands;
   switch (e->op) {
-    case Op::real_literal: return real_literal(e->real);
     case Op::logical_not: return "!" + expr(x[0], kPostfixPrecedence);
     case Op::exponential: return fmt::format("weft_exp({})", expr(x[0]));
     case Op::logarithm: return fmt::format("weft_log({})", expr(x[0]));

@@ -249,12 +249,13 @@ __device__ inline void weft_aligned(const void* tensor, const char* name) {
 }
 )";
 
-// How many elements one access takes, up to 16 bytes: its place is a multiple of them. 1: no more than one.
+// How many elements one access takes, 2, 4 or 8, up to 16 bytes: its place and the lanes are multiples of them. 1: no
+// more than one.
 int64_t width_of(const Expr& first, int64_t lanes, DType dtype) {
   const Linear sum = linear_of(first);
-  int64_t width = std::min<int64_t>(lanes, is_narrow(dtype) ? 8 : 4);
+  int64_t width = is_narrow(dtype) ? 8 : 4;
   const auto divides = [&](int64_t w) {
-    return sum.constant % w == 0 &&
+    return lanes % w == 0 && sum.constant % w == 0 &&
            std::all_of(sum.terms.begin(), sum.terms.end(), [&](const auto& term) { return term.second % w == 0; });
   };
   while (width > 1 && !divides(width)) width /= 2;
