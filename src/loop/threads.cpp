@@ -348,7 +348,7 @@ class Threads {
       access.fixed = std::move(owner.fixed);
       if ((is_alone || around_.is_for_first()) && !access.owner.empty()) access.owner += ", first";
     }
-    if (!kernel_.shared.contains(access.buffer)) ctas_.access(access.buffer, index, access.writes && !access.atomic);
+    if (!kernel_.shared.contains(access.buffer)) ctas_.access(access.buffer, index, access.writes, access.atomic);
     found.push_back(std::move(access));
   }
 

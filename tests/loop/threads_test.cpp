@@ -391,6 +391,11 @@ TEST(Threads, AreRefusedWhereCtasWouldExchangeValues) {
       threads_of("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[i] = A[i] + B[j]\n"));
   expect_refused("  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      A[j * 2 + i] = B[j]\n",
                  "'A' may be exchanged between CTAs");
+  // Sums that are atomic meet in any order, but what they have come to is nobody's to read.
+  const std::string sum =
+      "  for j in range(3):\n    for i in range(n) [bind=blockIdx.x]:\n      atomic A[p[i]] = A[p[i]] + 1.0\n";
+  EXPECT_NO_THROW(threads_of(sum));
+  expect_refused(sum + "      B[i] = A[p[i]]\n", "'A' may be exchanged between CTAs");
   // A loop over CTAs that runs once has elements of its own, whatever it stands beside.
   const std::string own = "  for i in range(n) [bind=blockIdx.x]:\n    for k in range(m):\n      A[i * m + k] = t[0]\n";
   const std::string memory = "  allocate t[1]: fp32 in register\n  t[0] = ";
