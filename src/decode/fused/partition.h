@@ -36,8 +36,9 @@
 
 namespace weft::decode::fused {
 
-inline constexpr int kMostRows = 8;        // of a step
-inline constexpr int64_t kAlignment = 16;  // of every copy into a ring, in bytes
+inline constexpr int kMostRows = 8;                 // of a step
+inline constexpr int64_t kAlignment = 16;           // of every copy into a ring, in bytes
+inline constexpr int kMostSharedBytes = 227 << 10;  // of a CTA on sm_90
 
 // A card's kernels are for steps of up to 1, 2, 4 and 8 rows.
 constexpr int kernel_rows(int64_t rows) { return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(rows))); }
@@ -88,6 +89,7 @@ struct MatrixPartition {
   Range tiles_of(int worker) const {
     return {borders[static_cast<size_t>(worker)], borders[static_cast<size_t>(worker) + 1]};
   }
+  int64_t entry_tiles() const { return entry_bytes / tiles.parts[0].tile_bytes; }
   int most_pieces() const;  // sums of a band within a panel
   // In the order in which a band's pieces are added.
   template <class Visit>

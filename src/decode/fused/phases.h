@@ -74,6 +74,7 @@ struct Phases {
   friend bool operator==(const Phases&, const Phases&) = default;
 
   int size() const { return static_cast<int>(all.size()); }
+  std::span<const Phase> first_layer() const { return std::span(all).first(static_cast<size_t>(of_layer)); }
   // What the phase reads is what the phase before has left. Of the first: nothing.
   const Phase* before(int phase) const { return phase > 0 ? &all[static_cast<size_t>(phase) - 1] : nullptr; }
 };

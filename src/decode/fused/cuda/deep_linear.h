@@ -22,8 +22,6 @@
 
 namespace weft::decode::fused {
 
-inline constexpr int kMostSharedBytes = 227 << 10;  // of a CTA on sm_90
-
 struct DeepLinearOptions {
   int n = 0;  // rows and columns of every matrix
   WeightType type = WeightType::bf16;

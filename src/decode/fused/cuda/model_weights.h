@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "decode/cuda/weights.h"
-#include "decode/fused/cuda/model_text.h"
+#include "decode/fused/cuda/model_shape.h"
 #include "decode/fused/partition.h"
 #include "jit/cuda/runtime.h"
 #include "weft/device.h"

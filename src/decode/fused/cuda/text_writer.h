@@ -1,7 +1,7 @@
 // Writes the text of a kernel line by line, blocks indented.
 //
 //   TextWriter text;
-//   text.block("for (int layer = 0; layer < {}; ++layer)", layers, [&] { text.line("step.attention(layer);"); });
+//   text.block("for (int layer = 0; layer < 32; ++layer)", [&] { text.line("step.merge({});", kind); });
 //   std::string all = text.take();
 #pragma once
 
