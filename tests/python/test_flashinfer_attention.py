@@ -300,7 +300,7 @@ class Decode(FlashInferTestCase):
             wrapper.plan(*batch.table(), 4, 2, 64, 4, **{"data_type": "float32", **options})
 
         def kept():
-            return sorted((key[2], key[5]) for key in wrapper._held.workspaces)  # window_left, sinks
+            return sorted((key[2], key[5]) for key in wrapper._held)  # window_left, sinks
         sinks = torch.tensor([1.0, 2.0, 3.0, 4.0])
         for window_left in range(4):
             plan(batch, window_left=window_left)
@@ -314,14 +314,14 @@ class Decode(FlashInferTestCase):
             wrapper.run(batch.q, batch.cache(), sinks=sinks)
             with self.assertRaisesRegex(weft.Error, "Run once before"):
                 wrapper.forward(batch.q, batch.cache(), window_left=2)
-        kernel, _, workspace = wrapper._held.workspaces[wrapper._planned()._key(fi._batch.Options(), True)]
+        held = wrapper._held[wrapper._planned()._key(fi._batch.Options(), True)]
         for step in (batch, later, later):
             plan(step)
             wrapper.plan(*batch.table(), 8, 2, 64, 4, data_type="float16")  # for no graph
         plan(later)
         plan(later)
         self.assertEqual(kept(), [(-1, False), (-1, True)])
-        made = kernel.run(workspace, later.q, later.cache().unbind(1), tensors={"sinks": sinks})
+        made = held.kernel.run(held.workspace, later.q, later.cache().unbind(1), tensors={"sinks": sinks})
         self.assert_close(made, later.reference(sinks=sinks)[0])
 
     def test_a_plan_that_fails_leaves_the_wrapper_as_it_was(self):

@@ -234,14 +234,18 @@ def pair_of(paged_kv_cache: Any, kv_layout: str) -> tuple[Tensor, Tensor]:
 
 
 @dataclasses.dataclass
-class Held:
-    """Plans that CUDA graphs run: for each kind of run a workspace, as large as the bounds ask for. A graph runs the one
-    that was uploaded last; what a graph has captured stays, and others as long as every step uses them."""
+class HeldPlan:
+    """Where CUDA graphs find the plan of one kind of run: a workspace as large as the bounds ask for, with the plan that
+    was uploaded last."""
 
-    workspaces: dict[Any, tuple[_weft.AttentionKernel, _weft.PlanBounds, _weft.Workspace]] = dataclasses.field(
-        default_factory=dict)
-    captured: set[Any] = dataclasses.field(default_factory=set)
-    used: set[Any] = dataclasses.field(default_factory=set)  # since the plan that was made last
+    kernel: _weft.AttentionKernel
+    bounds: _weft.PlanBounds
+    workspace: _weft.Workspace
+    is_captured: bool = False  # by some graph: it stays
+    is_used: bool = False      # since the wrapper's plan() was called last: it gets the next plan, too
+
+
+Held = dict[Any, HeldPlan]  # by Batch._key
 
 
 class Batch:
@@ -277,9 +281,11 @@ class Batch:
         """From here on runs take their plans from the workspaces of `held`, which gets this step's plans: for a run of
         these options, for what graphs have captured, and for what runs of the step before have asked for."""
         self._held, self._bounds = held, dict(bounds)
-        wanted = held.captured | held.used | {self._key(options, sinks)}
-        held.workspaces = {key: found for key, found in held.workspaces.items() if key in wanted}
-        held.used = set()
+        wanted = {key for key, plan in held.items() if plan.is_captured or plan.is_used} | {self._key(options, sinks)}
+        for key in held.keys() - wanted:
+            del held[key]
+        for plan in held.values():
+            plan.is_used = False
         for key in wanted:
             if key[0] == self.form:
                 self._uploaded(key)
@@ -293,12 +299,12 @@ class Batch:
         mask = self.mask.kind if self.mask is not None else "causal" if options.causal else "none"
         return self.form, mask, options.window_left, options.has_cap, options.pos_encoding_mode, sinks
 
-    def _uploaded(self, key: tuple[Any, ...]) -> tuple[_weft.AttentionKernel, _weft.Workspace]:
-        """The kernel, and the workspace that has this step's plan."""
+    def _uploaded(self, key: tuple[Any, ...]) -> HeldPlan:
+        """With this step's plan in its workspace."""
         assert self._held is not None
-        found = self._held.workspaces.get(key)
+        found = self._held.get(key)
         if key in self._plans and found is not None:
-            return found[0], found[2]
+            return found
         if common.captures(self.device):
             raise Unsupported("run: required is a plan for what this run asks for; supported inside of a capture is what "
                               "plan() or a run before was given; missing: uploads in captures. Run once before")
@@ -308,13 +314,12 @@ class Batch:
             bounds = _weft.PlanBounds(num_qo_heads=self.form.num_qo_heads, num_kv_heads=self.form.num_kv_heads,
                                       workers=workers, mode=given.mode, fixed_split_size=given.fixed_split_size,
                                       **self._bounds)
-            found = kernel, bounds, _weft.Workspace(str(self.device), kernel.workspace_bytes(bounds))
-        kernel, bounds, workspace = found
-        plan = kernel.plan(given.replace(bounds=bounds))
-        plan.upload(workspace, stream=common.stream_on(self.device))
-        self._held.workspaces[key] = found
-        self._plans[key] = kernel, plan
-        return kernel, workspace
+            found = HeldPlan(kernel, bounds, _weft.Workspace(str(self.device), kernel.workspace_bytes(bounds)))
+        plan = found.kernel.plan(given.replace(bounds=found.bounds))
+        plan.upload(found.workspace, stream=common.stream_on(self.device))
+        self._held[key] = found
+        self._plans[key] = found.kernel, plan
+        return found
 
     def _input(self, key: tuple[Any, ...]) -> tuple[_weft.AttentionKernel, _weft.PlanInput]:
         _, mask, window_left, has_cap, pos_encoding_mode, sinks = key
@@ -327,11 +332,10 @@ class Batch:
                  sinks: bool) -> tuple[_weft.AttentionKernel, Union[_weft.Plan, _weft.Workspace]]:
         key = self._key(options, sinks)
         if self._held is not None:
-            uploaded = self._uploaded(key)
-            self._held.used.add(key)
-            if common.captures(self.device):
-                self._held.captured.add(key)
-            return uploaded
+            held = self._uploaded(key)
+            held.is_used = True
+            held.is_captured |= common.captures(self.device)
+            return held.kernel, held.workspace
         found = self._plans.get(key)
         if found is not None:
             return found

@@ -72,7 +72,7 @@ class Wrapper:
         self._fixed_batch_size: Optional[int] = None
         self._max_rows: Optional[int] = None
         self._batch: Optional[Batch] = None
-        self._held = Held()
+        self._held: Held = {}
         self._causal = False
         self._pos_encoding_mode = "NONE"
         self._window_left = -1
