@@ -52,31 +52,31 @@ class StageWalk {
   WEFT_INLINE u32 number() const { return number_; }
   WEFT_INLINE int stage() const { return static_cast<int>(number_ % kStages); }
 
-  // Where threads fill it themselves: until it is empty, and, once what this thread stored is there, that it is.
+  // A stage that threads fill themselves: waits until it is empty; then, behind this thread's stores, arrives.
   WEFT_INLINE void wait_for_room() const { ptx::mbarrier_wait(&barriers_.empty[stage()], parity() ^ 1); }
   WEFT_INLINE void filled() const {
     ptx::fence_async_shared();
     ptx::mbarrier_arrive(&barriers_.full[stage()]);
   }
-  // The same of what this thread's copies bring (ptx/cp_async.h), once they have landed. Those who multiply it call
-  // fence_async_shared() behind their wait.
+  // In place of filled(): arrives when this thread's copies (ptx/cp_async.h) have landed. Those who multiply the stage
+  // call fence_async_shared() behind wait().
   WEFT_INLINE void fill_behind_copies() const {
     ptx::cp_async_arrive(&barriers_.full[stage()]);
     ptx::mbarrier_arrive(&barriers_.full[stage()]);
   }
-  // Where copies fill it: waits until it is empty. The barrier on which copies of so many bytes complete that fill it.
+  // A stage that bulk copies fill: waits until it is empty, expects so many bytes, returns the copies' mbarrier.
   WEFT_INLINE u64* fill(u32 bytes) const {
     wait_for_room();
     ptx::mbarrier_arrive_expect(&barriers_.full[stage()], bytes);
     return &barriers_.full[stage()];
   }
-  // All threads of a warpgroup: until it is filled.
+  // All threads of a warpgroup: waits until the stage is filled.
   WEFT_INLINE void wait() const { ptx::mbarrier_wait(&barriers_.full[stage()], parity()); }
-  // The same, once they have waited for what they multiplied of it.
+  // All threads of a warpgroup, behind the wait for their products: the stage is empty.
   WEFT_INLINE void release() const {
     if (ptx::opaque(ptx::thread_index()) % 128 == 0) ptx::mbarrier_arrive(&barriers_.empty[stage()]);
   }
-  // Each thread that has read or written what is there by loads and stores of its own.
+  // In place of release() where each thread arrives: those that load and store there themselves.
   WEFT_INLINE void leave() const { ptx::mbarrier_arrive(&barriers_.empty[stage()]); }
   WEFT_INLINE void advance() { ++number_; }
 

@@ -2,11 +2,11 @@
 // by wgmma, 64 rows each. Walk, logits, softmax, states, output and merging are those of mma.h. Hooks of queries and
 // keys are the loaders', those of outputs theirs who multiply.
 //
-//   producer      rows | K0 | Q | V0 | K1 | V1 | ...             two stages of keys and of values
+//   producer      rows | K0 | Q | K1 | V0 | K2 | V1 | ...        two stages of keys and of values
 //   warpgroup 0   S1 | O0 . softmax 1 . . | S2 | O1 . softmax 2
 //   warpgroup 1   . softmax 0 | S1 | O0 . softmax 1 . . | S2 | O1
 //
-// A multiprocessor has one such CTA. The producer has few registers, those who multiply what it gives up.
+// A multiprocessor has one such CTA. The producer keeps few registers; the warpgroups that multiply get the others.
 #pragma once
 
 #include "attention/cuda/kernels/plan_copy.h"

@@ -66,7 +66,7 @@ class Load {
   }
 
  private:
-  // What the last copies bring, of which nobody was told yet.
+  // What the copies issued last bring; the warpgroups that multiply are not told of it yet.
   enum class Copied { nothing, queries, keys, values };
 
   WEFT_INLINE static void sync() { ptx::named_sync(Shape::kLoadersBarrier, kThreads); }
@@ -107,8 +107,7 @@ class Load {
     found_ = jobs_.stage();
     find(item, kv_head, first, n, kv_head_ >= item.kv_head_end, Shape::shared().jobs[found_]);
     jobs_.advance();
-    ptx::cp_async_wait<
-        0>();  // the next item's record, which has come meanwhile, keeps nothing waiting that lands later
+    ptx::cp_async_wait<0>();  // the next item's record has landed by now: waits for later copies do not count it
     return true;
   }
   WEFT_INLINE void begin_item() {
@@ -118,8 +117,8 @@ class Load {
     if (items[at_].next >= 0) fetch_record(items[at_].next, items[at_ ^ 1]);
   }
 
-  // Queries, keys and values of a job. Keys go a tile ahead of values: they are free as soon as their scores are there.
-  // Where it returns the next job was found, if there is one.
+  // Loads queries, keys and values of the job in a slot, keys a tile ahead of values: their stage is free as soon as
+  // their scores are there. Finds the next job meanwhile; returns whether there is one.
   WEFT_INLINE bool load(int slot) {
     const Job& job = Shape::shared().jobs[slot];
     const int num_tiles = job.walk.num_tiles;
@@ -156,7 +155,7 @@ class Load {
     return more;
   }
 
-  // All that the job says.
+  // Fills in the job, and tells the warpgroups that multiply.
   WEFT_INLINE void find(const ItemRecord& item, int kv_head, int first, int n, bool ends_item, Job& job) {
     constexpr int kWords = sizeof(ItemRecord) / 16;
     if (thread_ < kWords)
@@ -233,25 +232,26 @@ class Load {
     values_.advance();
   }
 
-  // Nobody is to do anything to what this thread has begun to copy: those who multiply are told as it lands.
+  // For copies that are multiplied as they lie: they count at the stage's mbarrier themselves when they land.
   template <class Walk>
   WEFT_INLINE void tell_when_there(const Walk& walk) {
     if (untold_ != Copied::nothing) copied(Copied::nothing);
     walk.fill_behind_copies();
   }
-  // Copies are on their way: those before them are there, and those who multiply are told.
+  // For copies of `what` that loaders still change: waits for those before them, and tells of these.
   WEFT_INLINE void copied(Copied what) {
     ptx::cp_async_commit();
     ptx::cp_async_wait<1>();
     tell();
     untold_ = what;
   }
-  // All of them are there.
+  // Waits for all copies, and tells of the last ones.
   WEFT_INLINE void settle() {
     ptx::cp_async_wait<0>();
     tell();
     untold_ = Copied::nothing;
   }
+  // Changes what the copies before have brought as the spec wants it, and tells the warpgroups that multiply.
   WEFT_INLINE void tell() {
     if (untold_ == Copied::queries) {
       const auto there = queries_.previous();
@@ -286,7 +286,7 @@ class Load {
     there.filled();
   }
 
-  // Scales of values that are not finite are zeros in their place, too: this thread's, of a step among all of the CTA.
+  // A value's scale that is not finite becomes 0, as values do: this thread's, of step `step` of the CTA.
   WEFT_INLINE void leave_out_scale(u32 step) const {
     if (thread_ >= Shape::kKeys) return;
     float& scale = scales_of_step<Shape>(step).of_value[thread_];
@@ -294,7 +294,7 @@ class Load {
     scale = 0;
     ptx::store_relaxed_shared(&Shape::shared().jobs[slot_].not_finite, 1);
   }
-  // At what this thread copied where it gathers.
+  // Looks at the values of a tile that this thread copied: zeros what no row sees, or what is not finite.
   WEFT_INLINE void look(const Rows<Shape>& rows, Job& job, int tile, const typename Shape::Values& values) const {
     using Copy = mma::RowCopy<kThreads, Shape::kPadVo, typename Shape::Values>;
     const Copy own(values, thread_);
@@ -336,10 +336,10 @@ class Load {
   tile::StageWalk<kStages> values_{Shape::shared().of_values};
   // The job that is found next: rows `first_` on of a KV head of the item whose record is number `at_`.
   int worker_ = 0, at_ = 0, kv_head_ = 0, first_ = 0;
-  int found_ = 0, slot_ = 0;  // where the one lies that was found last, and the one whose tiles are fetched
-  u32 num_steps_ = 0;         // tiles of all jobs up to it
+  int found_ = 0, slot_ = 0;  // slots of the job that was found last, and of the one that is loaded
+  u32 num_steps_ = 0;         // tiles of all jobs found so far
   Copied untold_ = Copied::nothing;
-  // Values that nobody was told of yet, where they are looked at: the number of their tile, times kJobs, and their job.
+  // Of untold values that are to be looked at: tile * kJobs + slot of their job; -1: none are.
   int look_at_ = -1;
   u32 landed_parity_ = 0;
 };

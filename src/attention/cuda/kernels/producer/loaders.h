@@ -9,8 +9,8 @@
 namespace weft::attention::cuda::producer {
 
 #if WEFT_SM >= 90
-// A key of a step's tile of lists of blocks: looked up by who has a use for the time that this takes, and written down,
-// with who sees it, by the lanes of a warp, which have 32 neighbours each time.
+// Lists of blocks: listed_key() looks up a key of a step's tile, early, as that takes a trip to memory; list() writes
+// it to the step's table with who sees it. Lanes of a warp have 32 neighbouring keys.
 template <class Shape>
 WEFT_INLINE ListedKey listed_key(const Rows<Shape>& rows, int step, int key) {
   const auto& job = rows.job;
@@ -183,7 +183,7 @@ class Gathers {
     to.wait_for_room();
     const auto* const sources = Shape::sources(step);
     copy<Shape::kDimVo, Shape::kPadVo>(Shape::values_of(to.stage()), thread, [&](int key) { return sources[key].v; });
-    ptx::named_sync(Shape::kLoadersBarrier, kThreads);  // the next tile but one is found, and this one's rows were read
+    ptx::named_sync(Shape::kLoadersBarrier, kThreads);  // sources of the next tile but one are written, this one's read
   }
 
  private:
@@ -225,7 +225,7 @@ class Gathers {
     else
       copy_rows<2 * kDim, kColumns>(to, thread, source);
   }
-  // Some rows are looked up at a time, as no look-up moves before a copy.
+  // Looks up several rows, then copies them: the compiler moves no look-up before a copy.
   template <int kBytes, int kHalves, class Tile, class Source>
   WEFT_INLINE void copy_rows(const Tile& to, int thread, const Source& source) const {
     using Copy = mma::RowCopy<kThreads, kHalves, Tile>;

@@ -41,7 +41,7 @@ class Multiply {
   }
 
  private:
-  // The job's number, which takes no register meanwhile.
+  // Returns the job's number, read again at the end: kept, it would take a register.
   WEFT_INLINE u32 attend(const Job& job) {
     const Rows rows(call_, p_, job);
     thread_.forget();
@@ -105,8 +105,8 @@ class Multiply {
       ptx::wgmma_wait<1>(scores());
       keys_.release();
       make_logits<true>(rows, rows.tile(step), all_see);
-      // A warpgroup's products are issued as those before them end: when the maxima are known values were multiplied,
-      // and the next ones may come.
+      // Products begin as those issued before them end: when the maxima are known the values were multiplied, so this
+      // wait is short, and their stage is free for the next ones.
       ptx::wgmma_wait<0>(outputs(), probabilities_);
       values().release();
       keys_.advance();
@@ -119,7 +119,7 @@ class Multiply {
     ptx::wgmma_wait<0>(outputs(), probabilities_);
     values().release();
   }
-  // The tiles of rows that others have.
+  // A warpgroup that has no rows of the job: takes its turns and releases its stages.
   WEFT_INLINE void pass(int num_tiles) {
     WEFT_NO_UNROLL
     for (int tile = 0; tile < num_tiles; ++tile) {
