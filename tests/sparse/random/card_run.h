@@ -6,8 +6,8 @@
 namespace weft::sparse::random {
 
 // Two runs: each computes what the program says and writes nothing beside its tensors, and both give the same bits,
-// where no sum is added to by threads in any order. "refused": the schedule has no code for cards; "lost card": a kernel
-// failed, and with it all that this process would run later.
+// where no sum is added to by threads in any order. "refused": the schedule has no code for cards; "lost card": a
+// kernel failed, and with it all that this process would run later.
 Problem on_card(const Case& c);
 
 }  // namespace weft::sparse::random
