@@ -10,7 +10,7 @@ namespace weft::decode::fused {
 #if WEFT_SM >= 90
 // Keys and values of a layer, and where a step's requests have theirs.
 WEFT_INLINE AttendArgs cache_args(const ModelArgs& args, int layer) {
-  AttendArgs of{.k = args.keys, .v = args.values, .pages = args.pages, .page_size = args.page_size};
+  AttendArgs of{.heads = {}, .k = args.keys, .v = args.values, .pages = args.pages, .page_size = args.page_size};
   of.k.data = static_cast<u8*>(of.k.data) + 2 * layer * args.keys_of_layer;
   of.v.data = static_cast<u8*>(of.v.data) + 2 * layer * args.values_of_layer;
   return of;
