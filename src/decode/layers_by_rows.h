@@ -4,6 +4,7 @@
 //   LayersByRows layers(std::move(fused), std::move(layered), StepForm::automatic);
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -15,7 +16,8 @@ namespace weft::decode {
 
 // The form decides. `automatic`: steps of few rows are fused, but for rows that share pages or want the same bits
 // beside any others, which are better layered, where sharing saves bytes and every number of rows is cut alike; and for
-// steps for which the fused form finds no memory, which grows with contexts.
+// steps for which the fused form finds no memory. What it needs grows with contexts, so it is asked again by a step of
+// fewer tokens, as there is one once a request has ended.
 // `fused`: only the number of rows counts, and what wants the same bits goes to those of few rows whatever it is, who
 // may refuse it. `layered`: none is fused.
 class LayersByRows : public Layers {
@@ -25,9 +27,12 @@ class LayersByRows : public Layers {
 
   void run(const Step& step, const StepOutput& output) override {
     try {
-      return of(step).run(step, output);
+      of(step).run(step, output);
+      if (last_ == few_.get()) too_many_ = kNone;
+      return;
     } catch (const Error& error) {
       if (form_ != StepForm::automatic || last_ != few_.get() || error.code() != ErrorCode::out_of_memory) throw;
+      too_many_ = step.kv_tokens();
       if (!std::exchange(has_told_, true)) log::warn("steps without memory to be fused run layered: {}", error.what());
     }
     last_ = many_.get();
@@ -56,7 +61,8 @@ class LayersByRows : public Layers {
     switch (form_) {
       case StepForm::layered: return false;
       case StepForm::fused: return has_few || step.invariant;
-      case StepForm::automatic: return has_few && !step.has_prefixes() && !step.invariant;
+      case StepForm::automatic:
+        return has_few && !step.has_prefixes() && !step.invariant && step.kv_tokens() < too_many_;
     }
     return false;
   }
@@ -64,6 +70,8 @@ class LayersByRows : public Layers {
   std::unique_ptr<Layers> few_, many_;
   const int64_t most_few_ = few_->most_rows(StepForm::fused);
   StepForm form_;
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  int64_t too_many_ = kNone;  // tokens: of the last step that found no memory, until a fused one runs
   Layers* last_ = few_.get();
   bool has_told_ = false;
 };

@@ -542,9 +542,10 @@ TEST_F(FusedRefusals, LeaveStepsWithoutMemoryToLayersWithAutomaticForms) {
         << said;
     EXPECT_EQ(fused, 0);
     testing::host_most_bytes = std::numeric_limits<size_t>::max();
+    EXPECT_EQ(forward.length(sequence), step == StepForm::automatic ? 10 : 9);
+    forward.truncate(sequence, 8);  // fewer tokens ask for memory again
     run();
     EXPECT_EQ(fused, 1);
-    EXPECT_EQ(forward.length(sequence), step == StepForm::automatic ? 11 : 10);
     testing::watch_launch = nullptr;
   }
 }
