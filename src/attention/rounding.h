@@ -16,6 +16,10 @@ struct Rounding {
   double query_steps = 0, probability_steps = 0;
   int probability_tile = 0;  // a row of probabilities has one scale for so many tokens in sequence, at most
 
+  // Where integers are multiplied as subnormal numbers, what products lose follows from the least normal number: a value
+  // counts as so many units of its scale, at least.
+  double least_units = 0;
+
   // Functors in the type of kernels: what an error of weft::tanh is, in units of the last place and beside those, and
   // the text of weft::exp, weft::tanh and so on. Without the text they count as exact.
   double tanh_ulps = 0, tanh_absolute = 0;

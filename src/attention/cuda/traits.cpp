@@ -86,6 +86,7 @@ Rounding rounding(const AttentionSpec& spec, DType compute) {
   rounding.tanh_ulps = 0;
   rounding.tanh_absolute = 4e-7;
   rounding.math = float_math_text();
+  if (spec.kv_dtype == DType::int8 || spec.kv_dtype == DType::int4) rounding.least_units = 2;
   if (compute == DType::bf16) rounding.probabilities = rounding.vectors = 0x1p-8;
   if (compute == DType::fp16) rounding.probabilities = rounding.vectors = 0x1p-11;
   return rounding;

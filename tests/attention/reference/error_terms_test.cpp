@@ -96,6 +96,14 @@ TEST(ErrorTerms, StepsOfIntegersMoveWeightsAndLogitsByHalfAStep) {
   }
 }
 
+TEST(ErrorTerms, ValuesCountAsSomeUnitsOfTheirScalesWhereTheRoundingSaysSo) {
+  Batch batch;
+  const MeasuredReference plain = batch.measure();
+  const MeasuredReference counted = batch.measure({}, {}, {.least_units = 100});  // a scale is 1 where there are none
+  for (size_t i = 0; i < plain.scale.size(); ++i) EXPECT_NEAR(counted.scale[i], 100, 1e-9) << i;
+  EXPECT_TRUE(counted.coarse.empty());
+}
+
 TEST(ErrorTerms, AVariantMovesItByWhatItsTextInFloatRounds) {
   Batch batch;
   batch.spec.variant = {.name = "Turn",

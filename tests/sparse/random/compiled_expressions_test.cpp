@@ -112,7 +112,7 @@ Case narrowed(Case c) {
 }
 
 TEST(RandomExpressions, CompiledHaveTheirValue) {
-  const std::vector<uint64_t> seeds = case_seeds(testing::kUnderSanitizer ? 0 : 1);
+  const std::vector<uint64_t> seeds = testing::case_seeds(testing::kUnderSanitizer ? 0 : 1);
   for (size_t i = 0; i < seeds.size() && !HasFailure(); ++i) {
     Random random(seeds[i]);
     std::vector<Case> cases;
@@ -123,7 +123,7 @@ TEST(RandomExpressions, CompiledHaveTheirValue) {
       if (!problems[p]) continue;
       const Case small = shrunk(narrowed(cases[p]), compiled, 60);
       const Problem left = compiled(small);
-      ADD_FAILURE() << report(left ? small : cases[p], left ? left : problems[p]) << only_case(i);
+      ADD_FAILURE() << report(left ? small : cases[p], left ? left : problems[p]) << testing::only_case(i);
     }
   }
 }

@@ -206,15 +206,17 @@ Expression smallest(Expression best, uint64_t seed) {
 }
 
 TEST(RandomExpressions, HaveTheirValueInEveryForm) {
-  const std::vector<uint64_t> seeds = case_seeds(testing::kUnderSanitizer ? 1000 : 20000);
-  for (size_t i = 0, failures = 0; i < seeds.size() && failures < most_failures(); ++i) {
+  const std::vector<uint64_t> seeds = testing::case_seeds(testing::kUnderSanitizer ? 1000 : 20000);
+  for (size_t i = 0, failures = 0; i < seeds.size() && failures < testing::most_failures(); ++i) {
     Random random(seeds[i]);
     const Expression e = make_expression(random);
     if (tried_problem_of(e, seeds[i]).empty()) continue;
     const Expression small = smallest(e, seeds[i]);
     std::string known;
     for (const Term& condition : small.conditions) known += "\nwhere " + to_text(condition);
-    ADD_FAILURE() << to_text(small.term) << known << "\n" << tried_problem_of(small, seeds[i]) << "\n" << only_case(i);
+    ADD_FAILURE() << to_text(small.term) << known << "\n"
+                  << tried_problem_of(small, seeds[i]) << "\n"
+                  << testing::only_case(i);
     ++failures;
   }
 }

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "sparse/stage2/stage2.h"
-#include "tests/sparse/random/random.h"
+#include "tests/support/random_cases.h"
 
 namespace weft::sparse::random {
+
+using testing::Random;
 
 struct Line {
   std::string primitive, text;

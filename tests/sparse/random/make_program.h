@@ -6,9 +6,11 @@
 #pragma once
 
 #include "tests/sparse/random/program.h"
-#include "tests/sparse/random/random.h"
+#include "tests/support/random_cases.h"
 
 namespace weft::sparse::random {
+
+using testing::Random;
 
 struct ProgramOptions {
   bool may_fail = false;  // writes of what is absent, divisions by zero

@@ -48,10 +48,10 @@ class Findings {
     Case small = shrunk(c, check, tries);
     Problem left = check(small);
     if (!left) small = c, left = problem;
-    ADD_FAILURE() << report(small, left) << only_case(number);
+    ADD_FAILURE() << report(small, left) << testing::only_case(number);
     ++num_failures_;
   }
-  bool are_enough() const { return num_failures_ >= most_failures(); }
+  bool are_enough() const { return num_failures_ >= testing::most_failures(); }
 
  private:
   size_t num_failures_ = 0;

@@ -11,7 +11,7 @@ namespace weft::sparse::random {
 namespace {
 
 TEST(RandomSchedules, InterpretedComputeWhatTheProgramSays) {
-  const std::vector<uint64_t> seeds = case_seeds(testing::kUnderSanitizer ? 60 : 1000);
+  const std::vector<uint64_t> seeds = testing::case_seeds(testing::kUnderSanitizer ? 60 : 1000);
   Tally tally;
   Findings findings;
   Progress progress(seeds.size());
@@ -35,7 +35,7 @@ TEST(RandomSchedules, InterpretedComputeWhatTheProgramSays) {
 }
 
 TEST(RandomSchedules, CompiledComputeWhatTheProgramSays) {
-  const std::vector<uint64_t> seeds = case_seeds(testing::kUnderSanitizer ? 5 : 100);
+  const std::vector<uint64_t> seeds = testing::case_seeds(testing::kUnderSanitizer ? 5 : 100);
   Tally tally;
   Findings findings;
   run_in_files(seeds, 50, tally, [&](const std::vector<Case>& cases, const std::vector<size_t>& numbers) {

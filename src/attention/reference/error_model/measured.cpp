@@ -33,7 +33,8 @@ class Measure : public Observer {
       };
       kv_errors_.keys.push_back(error(hooks_.key, transforms_.key, key_vector));
       kv_errors_.values.push_back(error(hooks_.value, transforms_.value, value_vector));
-      if (integers()) kv_errors_.value_scales.push_back(scale_of(spec_, tensors_.kv.v_scale, token, kv_head));
+      if (integers() || call_.rounding.least_units > 0)
+        kv_errors_.value_scales.push_back(scale_of(spec_, tensors_.kv.v_scale, token, kv_head));
     }
   }
 

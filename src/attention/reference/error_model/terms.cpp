@@ -76,13 +76,16 @@ LogitErrors logit_errors(const ErrorContext& call, const AttendedRow& row, const
 }
 
 // Without softmax a weight is p itself, and how it moves with s.
-void add_scale(Terms& terms, const ErrorContext& call, const AttendedRow& row, const LogitErrors& errors) {
+void add_scale(Terms& terms, const ErrorContext& call, const AttendedRow& row, const LogitErrors& errors,
+               const Vector& value_scales) {
   const State& state = row.state;
   for (size_t j = 0; j < row.kv.values.size(); ++j) {
     if (!state.seen[j]) continue;
     const double weight =
         call.hooks.use_softmax ? state.p[j] * errors.stretch : std::abs(state.logits[j]) + errors.size[j];
-    for (size_t d = 0; d < terms.scale.size(); ++d) terms.scale[d] += weight * std::abs(row.kv.values[j][d]);
+    const double least = call.rounding.least_units > 0 ? call.rounding.least_units * std::abs(value_scales[j]) : 0;
+    for (size_t d = 0; d < terms.scale.size(); ++d)
+      terms.scale[d] += weight * std::max(std::abs(row.kv.values[j][d]), least);
   }
 }
 
@@ -140,11 +143,11 @@ Terms terms_of(const ErrorContext& call, const AttendedRow& row, const VectorErr
   Terms terms{Vector(dim), Vector(dim), Vector(dim)};
   const LogitErrors errors = logit_errors(call, row, q_error, kv_errors);
   const bool is_empty = use_softmax && std::isinf(state.lse);
-  if (!is_empty) add_scale(terms, call, row, errors);
+  if (!is_empty) add_scale(terms, call, row, errors, kv_errors.value_scales);
   Vector weights(n);
   for (size_t j = 0; j < n; ++j) weights[j] = std::abs(state.p[j]);
   add_moved(terms, weights, errors.moved, row.kv, kv_errors, use_softmax);
-  if (!kv_errors.value_scales.empty())
+  if (call.rounding.query_steps > 0)
     add_coarse(terms, call.rounding, weights, errors.coarse, row.kv, kv_errors.value_scales, use_softmax);
   // As in the error of o: logits, sums over keys, the logarithm.
   const double keys = static_cast<double>(n), dims = static_cast<double>(row.q.size());

@@ -19,7 +19,7 @@ using VectorError = Vector;
 // Of the tokens of a KV head, beside KvHead.
 struct KvErrors {
   std::vector<VectorError> keys, values;
-  Vector value_scales;  // of each token, where products are of integers
+  Vector value_scales;  // of each token, where the rounding asks for them
 };
 
 // As MeasuredReference has them, of one row and head.

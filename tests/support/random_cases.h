@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace weft::sparse::random {
+namespace weft::testing {
 
 class Random {
  public:
@@ -57,4 +57,4 @@ size_t most_failures();
 // What runs the case of this seed alone: "WEFT_RANDOM_SEED=1 WEFT_RANDOM_FIRST=17 WEFT_RANDOM_CASES=1".
 std::string only_case(size_t number);
 
-}  // namespace weft::sparse::random
+}  // namespace weft::testing

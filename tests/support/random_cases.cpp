@@ -1,10 +1,10 @@
-#include "tests/sparse/random/random.h"
+#include "tests/support/random_cases.h"
 
 #include <fmt/format.h>
 
 #include <cstdlib>
 
-namespace weft::sparse::random {
+namespace weft::testing {
 namespace {
 
 uint64_t number_of(const char* name, uint64_t otherwise) {
@@ -39,4 +39,4 @@ std::string only_case(size_t number) {
                      first_case() + number);
 }
 
-}  // namespace weft::sparse::random
+}  // namespace weft::testing
