@@ -61,6 +61,15 @@ bool has_factor(const Expr& extent, const Expr& factor, const Facts& facts) {
          (has_factor(x[1], factor, facts) && facts.is_nonnegative(x[0]));
 }
 
+// What v // d is at most where v is of a loop of a literal number of iterations.
+Expr most_of_quotient(const std::vector<std::pair<std::string, Expr>>& loops, const Expr& e) {
+  int64_t divisor = 0, count = 0;
+  if (e->op != Op::floor_div || e->operands[0]->op != Op::variable || !is_integer(e->operands[1], &divisor)) return {};
+  const Expr* extent = value_in(loops, e->operands[0]->name);
+  if (extent == nullptr || !is_integer(*extent, &count) || count <= 0 || divisor <= 0) return {};
+  return (count - 1) / divisor;
+}
+
 }  // namespace
 
 void Facts::push_condition(const Expr& condition, const Body& changed) {
@@ -136,6 +145,7 @@ bool Facts::replace_by_bound(Linear& sum, const Expr& term, int64_t coefficient)
     if (is_positive(term->operands[1])) most = term->operands[1] - 1;
   } else if (term->op == Op::multiply || term->op == Op::floor_div) {
     if (is_nonnegative(term->operands[0]) && is_nonnegative(term->operands[1])) least = 0;
+    most = most_of_quotient(loops_, term);
   } else if (term->op == Op::upper_bound) {
     least = 0;
     most = *(term->operands.end() - 2);

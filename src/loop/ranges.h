@@ -40,6 +40,7 @@ class Ranges {
   Ranges() = default;
   explicit Ranges(const Function& function);
   void set(const std::string& variable, const Interval& interval) { variables_[variable] = interval; }
+  void set_memory(const std::string& name, const Interval& elements) { buffers_[name] = elements; }
   Interval of(const Expr& e) const;
 
  private:

@@ -75,8 +75,10 @@ class Threads {
       add_accesses(stmt, step.accesses);
     } else if (const std::optional<SharedCopy> copy = shared_copy(kernel_, stmt)) {
       step.body = copied_together(kernel_, *copy, num_made_++);
-      step.body.push_back({.kind = Stmt::Kind::commit_copies});
-      step.body.push_back({.kind = Stmt::Kind::wait_copies, .value = 0});
+      bool is_async = false;
+      visit(step.body, [&](const Stmt& inner) { is_async |= inner.kind == Stmt::Kind::copy_async; });
+      if (is_async) step.body.push_back({.kind = Stmt::Kind::commit_copies});
+      if (is_async) step.body.push_back({.kind = Stmt::Kind::wait_copies, .value = 0});
       add_accesses(stmt, step.accesses);
     } else {
       return false;
@@ -136,20 +138,21 @@ class Threads {
     for (const StagedPlace& place : fixed) first_places.push_back(make_store(place.name, {0}, place.load));
     if (!fixed.empty()) before.body.push_back(make_condition(less(0, extent), std::move(first_places)));
     add_places(0, before.body);
-    before.body.push_back({.kind = Stmt::Kind::barrier});
-    Stmt first = make_loop(ahead->name, stages - 1, copies(ahead, ahead));
-    first.annotations = {"rolled"};
-    before.body.push_back(std::move(first));
-    steps.push_back(std::move(before));
+    Step begin;
+    begin.body = {make_loop(ahead->name, stages - 1, copies(ahead, ahead))};
+    begin.body[0].annotations = {"rolled"};
+    for (const Stmt* nest : parts.copies) add_accesses(*nest, begin.accesses);
+    // As early as it may be: what stands before the loop runs while the copies are on their way.
+    const auto place = steps.begin() + static_cast<std::ptrdiff_t>(first_free_of(before.body, begin.body, steps));
+    steps.insert(steps.insert(place, std::move(before)) + 1, std::move(begin));
 
-    Step step{.nest = loop};
+    Step step{.nest = loop, .runs = runs_surely(loop)};
     step.nest->value = extent;
     step.nest->body.clear();
     step.nest->annotations.clear();
     around_.open(loop);
-    Accesses of_copies;  // which nothing else in the loop waits for
-    for (const Stmt* nest : parts.copies) add_accesses(*nest, of_copies);
-    Step turn;
+    // Nothing else in the loop waits for its copies.
+    Step turn{.waits = true};
     turn.body = {make_let(stage->name, modulo(variable(loop.name), stages)),
                  {.kind = Stmt::Kind::wait_copies, .value = stages - 2},
                  {.kind = Stmt::Kind::barrier}};
@@ -160,6 +163,31 @@ class Threads {
     for (Step& own : steps_of(at_stage(parts.rest, parts.memory, stage))) step.steps.push_back(std::move(own));
     around_.close(loop);
     steps.push_back(std::move(step));
+  }
+
+  static bool runs_surely(const Stmt& loop) {
+    int64_t count = 0;
+    return loop.kind == Stmt::Kind::loop && loop.loop == LoopKind::serial && is_integer(loop.value, &count) &&
+           count > 0;
+  }
+
+  // The first of the steps from which on none declares what the statements use.
+  static size_t first_free_of(const Body& before, const Body& begin, const std::vector<Step>& steps) {
+    Names used;
+    for (const Body* body : {&before, &begin}) {
+      visit(*body, [&](const Stmt& stmt) { used.insert(stmt.name); });
+      visit_exprs(*body, [&](const Expr& e) {
+        visit(e, [&](const Expr& node) {
+          if (node->op == Op::load || node->op == Op::variable) used.insert(node->name);
+        });
+      });
+    }
+    size_t first = steps.size();
+    const auto is_used = [&](const Stmt& stmt) {
+      return (stmt.kind == Stmt::Kind::let || stmt.kind == Stmt::Kind::allocate) && used.contains(stmt.name);
+    };
+    while (first > 0 && std::none_of(steps[first - 1].body.begin(), steps[first - 1].body.end(), is_used)) --first;
+    return first;
   }
 
   // Of loops that all threads share in a way of their own.
@@ -173,7 +201,7 @@ class Threads {
   }
 
   Step nest(const Stmt& stmt) {
-    Step step{.nest = stmt};
+    Step step{.nest = stmt, .runs = runs_surely(stmt)};
     step.nest->body.clear();
     if (is_tensorised(stmt)) step.nest->annotations.clear();  // too small for a routine
     add_loads(stmt.value, false, step.accesses);

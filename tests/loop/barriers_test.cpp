@@ -14,10 +14,13 @@ namespace {
 const Names kShared{"u", "v", "w", "x", "y"};
 const std::vector<std::string> kBuffers{"u", "v", "w", "x", "y", "Z"};  // Z is a buffer of the function
 
+constexpr int64_t kRuns = 4;  // the extent of a loop that runs once at least
+
 // Random steps. What a step accesses is told by its number, which its text says.
 class RandomSteps {
  public:
-  explicit RandomSteps(uint32_t seed) : random_(seed) {}
+  // With steps that wait themselves, and loops that run once at least.
+  explicit RandomSteps(uint32_t seed, bool is_told = false) : random_(seed), is_told_(is_told) {}
 
   std::vector<Step> steps(int depth) {
     const size_t outer = names_.size();
@@ -58,6 +61,8 @@ class RandomSteps {
     Step step{.accesses = {access(true)}};
     if (pick(3) == 0) step.accesses.push_back(access(true));
     step.body = {make_store("step", {number_of(step.accesses)}, real(0))};
+    step.waits = is_told_ && pick(5) == 0;
+    if (step.waits) step.body.insert(step.body.begin(), {.kind = Stmt::Kind::barrier});
     return step;
   }
 
@@ -79,7 +84,8 @@ class RandomSteps {
       if (pick(2) == 0) step.accesses = {access(false)};
       step.nest = make_condition(operation(Op::equal, {number_of(step.accesses), 0}), {});
     } else {
-      step.nest = make_loop(name, 3, {});
+      step.runs = is_told_ && kind != 3 && pick(2) == 0;
+      step.nest = make_loop(name, step.runs ? kRuns : 3, {});
       if (kind == 3) step.nest->loop = LoopKind::bind, step.nest->thread = "blockIdx.x";
       names_.push_back(name);
     }
@@ -89,6 +95,7 @@ class RandomSteps {
   }
 
   std::mt19937 random_;
+  bool is_told_ = false;
   std::vector<std::string> names_;
   std::vector<Accesses> accesses_;
 };
@@ -110,12 +117,15 @@ class Watch {
           access(stmt.value->operands[0]);
           if (random_() % 2 == 0) run(stmt.body);
           break;
-        default:
-          for (unsigned i = 0, extent = random_() % 4; i < extent; ++i) {
+        default: {
+          const uint32_t least = is_literal(stmt.value, kRuns) ? 1 : 0;
+          const auto extent = static_cast<uint32_t>(least + random_() % (4 - least));
+          for (uint32_t i = 0; i < extent; ++i) {
             values_[stmt.name] = static_cast<int>(i);
             run(stmt.body);
           }
           if (const auto found = outer.find(stmt.name); found == outer.end()) values_.erase(stmt.name);
+        }
       }
     values_ = outer;
   }
@@ -159,7 +169,7 @@ class Watch {
 
 TEST(Barriers, StandBetweenAllThatMeets) {
   for (uint32_t seed = 0; seed < 500; ++seed) {
-    RandomSteps random(seed);
+    RandomSteps random(seed, seed % 4 >= 2);
     const std::vector<Step> steps = random.steps(static_cast<int>(1 + seed % 2));
     const Body text = Barriers(kShared).placed(steps);
     for (uint32_t run = 0; run < 6; ++run) {
@@ -221,6 +231,21 @@ if n < 3:
   barrier
   r[0] = 0.0
 )");
+}
+
+// Behind a loop that surely runs, and in which all wait, nothing of before it is pending.
+TEST(Barriers, AreNotRepeatedBehindStepsThatWait) {
+  const auto text_of = [](bool waits, bool runs) {
+    Step turn{.body = {make_store("q", {0}, real(0))}, .accesses = {{"y"}}, .waits = waits};
+    const std::vector<Step> steps{{.body = {make_store("p", {0}, real(0))}, .accesses = {{"x", true}}},
+                                  {.nest = make_loop("i", 8, {}), .runs = runs, .steps = {std::move(turn)}},
+                                  {.body = {make_store("r", {0}, real(0))}, .accesses = {{"x"}}}};
+    return to_text(Barriers({"x"}).placed(steps));
+  };
+  const std::string begin = "p[0] = 0.0\nfor i in range(8):\n  q[0] = 0.0\n", end = "r[0] = 0.0\n";
+  EXPECT_EQ(text_of(true, true), begin + end);
+  EXPECT_EQ(text_of(true, false), begin + "barrier\n" + end);
+  EXPECT_EQ(text_of(false, true), begin + "barrier\n" + end);
 }
 
 TEST(Barriers, StandBeforeALoopThatNeedsNoneWithin) {

@@ -407,6 +407,7 @@ void CFamily::emit(const Body& body) {
       }
       case Stmt::Kind::allocate:
         local_[stmt.name] = stmt.dtype;
+        integers_.declare_memory(stmt, body);
         if (const auto found = registers_.find(stmt.name); found != registers_.end()) {
           int64_t size = 0;
           is_integer(stmt.indices[0], &size);

@@ -1,5 +1,7 @@
 #include "loop/codegen/integers.h"
 
+#include <algorithm>
+
 namespace weft::loop {
 
 Integers::Integers(const Function& function, Facts& facts)
@@ -31,6 +33,18 @@ const char* Integers::declare(const std::string& variable, const Interval& value
   if (!are_ints() || !values.fits_int()) return "long long";
   ints_.insert(variable);
   return "int";
+}
+
+void Integers::declare_memory(const Stmt& memory, const Body& body) {
+  if (!are_ints() || type_of(memory.dtype) != Type::integer) return;
+  Interval all{INT64_MAX, INT64_MIN};
+  visit(body, [&](const Stmt& stmt) {
+    const bool stores = stmt.kind == Stmt::Kind::store || stmt.kind == Stmt::Kind::copy_async;
+    if (!stores || stmt.name != memory.name) return;
+    const Interval stored = ranges_.of(stmt.value);
+    all = {std::min(all.least, stored.least), std::max(all.most, stored.most)};
+  });
+  ranges_.set_memory(memory.name, all.least <= all.most ? all : Interval());
 }
 
 }  // namespace weft::loop

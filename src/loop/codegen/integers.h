@@ -33,6 +33,8 @@ class Integers {
   Interval range_of(const Expr& e, const Written& written) const;
   // "int" or "long long", of a variable with these values.
   const char* declare(const std::string& variable, const Interval& values);
+  // Memory of integers holds what statements beside it, or within those, store there.
+  void declare_memory(const Stmt& memory, const Body& body);
 
  private:
   const Facts* facts_ = nullptr;

@@ -77,6 +77,7 @@ bool Barriers::pass(const std::vector<Step>& steps, Accesses& pending, Body* tex
   };
   for (const Step& step : steps) {
     ++num_visits_;
+    if (step.waits) waits = true, pending.clear();
     wait_for(step.accesses);
     add_once(pending, step.accesses);
     if (text != nullptr) append(*text, step.body);
@@ -90,8 +91,7 @@ bool Barriers::pass(const std::vector<Step>& steps, Accesses& pending, Body* tex
     Body inner;
     waits |= pass(step.steps, pending, text == nullptr ? nullptr : &inner);
     if (is_loop(step) && has_grown(step, nest, before, pending)) settle(step, nest);
-    // Behind the nest, which need not have run.
-    Accesses behind = before;
+    Accesses behind = step.runs ? Accesses() : before;
     for (const Access& access : pending)
       add_once(behind, {is_apart(step, access) ? access : without_owner_by(nest.own, access)});
     pending = std::move(behind);

@@ -19,7 +19,9 @@ namespace weft::loop {
 struct Step {
   Body body = {};                 // statements, through which each thread goes at its own pace
   Accesses accesses = {};         // in them, or in the condition of `nest`
+  bool waits = false;             // statements that begin with a barrier, before all accesses
   std::optional<Stmt> nest = {};  // instead of statements: a condition or a loop that all run alike around `steps`
+  bool runs = false;              // a nest that each thread goes through once at least
   std::vector<Step> steps = {};
 };
 

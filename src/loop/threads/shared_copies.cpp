@@ -91,7 +91,8 @@ Body copied_together(const Kernel& kernel, const SharedCopy& copy, int number) {
   }
   Stmt store = *copy.store;
   if (along != nullptr) store.kind = Stmt::Kind::copy_async;
-  store.value = copy.condition ? select(copy.condition, copy.source, real(0)) : copy.source;
+  const Expr zero = copy.source->type == Type::integer ? Expr(0) : real(0);
+  store.value = copy.condition ? select(copy.condition, copy.source, zero) : copy.source;
   inner.push_back(std::move(store));
   Stmt pieces = make_loop(name("piece"), count, std::move(inner));
   pieces.loop = LoopKind::bind;
