@@ -115,6 +115,17 @@ TEST(Legality, AnExpressionThatGoesWhereItIsReadIsComputedOnceFromWhatStays) {
                  "another block writes 'T', too");
 }
 
+// Conditions between the loops are asked in each iteration of both.
+TEST(Legality, LoopsThatBecomeOneHaveConditionsBetweenThem) {
+  const std::string lines =
+      "ii, io = split(csrmm.i, 4)\nreorder(csrmm.io, csrmm.k, csrmm.j)\nf = fuse(csrmm.io, csrmm.k)\n";
+  expect_contains(stage2(lines, kSpmmProgram, {{"feat", 8}}),
+                  "for f in range(32):\n      if ii * 4 + f // 8 < m:\n        for j", "fused");
+  expect_same_results(kSpmmProgram, "lower()\n" + lines, {{"feat", 8}});
+  expect_refused("ii, io = split(csrmm.i, 4)\nf = fuse(csrmm.io, csrmm.j)\n", kSpmmProgram, "depends on 'io'",
+                 {{"feat", 8}});
+}
+
 TEST(Legality, LoopsThatBecomeOneStandAloneInOneNestAndAreSerial) {
   const std::string fused = "f = fuse(csrmm.ko, csrmm.ki)\n", split = "ko, ki = split(csrmm.k, 4)\n";
   expect_refused(split + "unroll(csrmm.ki)\n" + fused, kSpmmProgram, "one of them is no serial loop any more",

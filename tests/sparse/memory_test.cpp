@@ -64,10 +64,77 @@ TEST(CopiedFirst, IntoMemoryThatHoldsAnyOfItsValues) {
   expect_contains(stage2_of(program, "lower()\ncache_read(it.i, X, register)\n"), "allocate X_local[8]: fp32", "bf16");
   expect_contains(stage2_of(program, "lower()\ncache_read(it.i, W, shared)\n"), "allocate W_local[1]: int32 in shared",
                   "int32");
-  // An array of an axis may have either width.
+  // An array of an axis has its axis' width.
   const std::string places = "lower()\ncache_read(csrmm.j, j_indices, register)\n";
-  expect_contains(stage2_of(kSpmm, places), "allocate j_indices_local[1]: int64 in register", "indices");
+  const std::string wide = replaced(kSpmm, "indices=j_indices)", "indices=j_indices): int64");
+  expect_contains(stage2_of(kSpmm, places), "allocate j_indices_local[1]: int32 in register", "indices");
+  expect_contains(stage2_of(wide, places), "allocate j_indices_local[1]: int64 in register", "wide indices");
   expect_same_results(kSpmm, places, kEight);
+  expect_same_results(wide, places, kEight);
+}
+
+// A condition that says nothing of the place is no reason to copy less, nor one to refuse. One that may be what keeps
+// it inside is.
+TEST(CopiedFirst, WithoutConditionsOfOtherLoops) {
+  const auto program = [](const char* element) {
+    return fmt::format(R"(program p(m, n):
+  I = dense_fixed(m)
+  S = dense_fixed(8)
+  K = dense_fixed(4)
+  N = dense_fixed(n)
+  R = buffer(I): int32
+  W = buffer(N, K): fp32
+  Z = buffer(I, S, K): fp32
+  iterate it(I, S, K) "SSS" as (i, s, k) where s < m:
+    Z[i, s, k] = {}
+)",
+                       element);
+  };
+  const std::string copy = "lower()\ncache_read(it.i, W, shared)\n", loaded = program("W[R[i], k] * real(s)");
+  const std::string text = stage2_of(loaded, copy);
+  expect_contains(text, "        W_local[k] = select(R[i] >= 0 and R[i] < n, W[R[i], k], 0.0)\n", "copied");
+  EXPECT_LT(text.find("block it_fetch"), text.find("if s < m")) << text;
+  expect_same_results(loaded, copy, {{"m", 3}, {"n", 5}});
+  // What the first iteration asks keeps the place inside; what only a later one does is refused.
+  const auto asked = [&](const char* condition) {
+    return replaced(program("W[i, k] * real(s)"), "where s < m", condition);
+  };
+  expect_contains(stage2_of(asked("where s + i < n"), copy),
+                  "    for k in range(4):\n      if i < n:\n        block it_fetch", "asked");
+  expect_same_results(asked("where s + i < n"), copy, {{"m", 9}, {"n", 5}});
+  expect_refused(asked("where i < n + s - 7"), copy, "W[i, k] would be accessed where i < n + s - 7 does not hold");
+}
+
+// Iterations of a loop that split has made hold pieces of a temporary buffer.
+TEST(Memory, OfALoopOverPiecesIsAPiece) {
+  const std::string program = R"(program p(m, n, nnz):
+  I = dense_fixed(m)
+  J = sparse_variable(I, n, nnz, indptr=j_indptr, indices=j_indices)
+  N = dense_fixed(n)
+  A = buffer(I, J): fp32
+  P = temporary(I, J): fp32
+  Z = buffer(I, N): fp32
+  iterate twice(I, J) "SS" as (i, j):
+    P[i, j] = A[i, j] * 2.0
+  iterate keep(I, J) "SS" as (i, j):
+    Z[i, j] = P[i, j]
+)";
+  const std::string split = "lower()\nto, ti = split(twice.j, 4)\nko, ki = split(keep.j, 4)\n";
+  const std::string kept = split + "compute_at(twice, ko)\nset_scope(P, register)\n";
+  const std::string text = stage2_of(program, kept);
+  expect_contains(text, "allocate P_local[4]: fp32 in register", "a piece");
+  expect_contains(text, "P_local[ti] = A[i, ko * 4 + ti] * 2.0", "stored");
+  expect_contains(text, "= P_local[ki]", "loaded");
+  expect_same_results(program, kept, {});
+  // Two pieces in each other.
+  const std::string nested = split +
+                             "too, toi = split(twice.ti, 2)\nkoo, koi = split(keep.ki, 2)\ncompute_at(twice, koo)\n"
+                             "set_scope(P, register)\n";
+  expect_contains(stage2_of(program, nested), "allocate P_local[2]: fp32 in register", "pieces of pieces");
+  expect_same_results(program, nested, {});
+  // What reaches into the next piece leaves all of them in one memory.
+  const std::string next = replaced(program, "= P[i, j]", "= P[i, j] + P[i, j + 1]");
+  expect_refused(next, "lower()\ncompute_at(twice, keep.i)\nset_scope(P, register)\n", "has no literal length");
 }
 
 TEST(CopiedFirst, NothingThatIsSearched) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "loop/threads.h"
+#include "loop/threads/fragments.h"
 #include "sparse/stage2/dependence.h"
 #include "sparse/stage2/lower_init.h"
 
@@ -26,6 +27,16 @@ Names axes_of(const Stmt& stmt, bool of_threads) {
   return axes;
 }
 
+// What a nest stores whose statements stand alone in each other, and the loops on the way; null where it is more.
+const Stmt* only_store(const Stmt& nest, std::vector<const Stmt*>& loops) {
+  const Stmt* at = &nest;
+  for (; at->kind != Stmt::Kind::store; at = &at->body[0]) {
+    if (at->body.size() != 1) return nullptr;
+    if (at->kind == Stmt::Kind::loop) loops.push_back(at);
+  }
+  return at;
+}
+
 // One nest of the stage, which is a kernel.
 class BoundNest {
  public:
@@ -33,6 +44,7 @@ class BoundNest {
     threads_.insert("threadIdx.x");  // a launch has several of them in any case
     visit(Body{nest}, [&](const Stmt& stmt) {
       if (stmt.kind == Stmt::Kind::allocate) (stmt.scope == loop::Scope::shared ? shared_ : own_).insert(stmt.name);
+      if (loop::is_fragment_memory(stmt)) fragments_.insert(stmt.name);
     });
   }
 
@@ -41,6 +53,7 @@ class BoundNest {
     const bool of_threads = is_bound(stmt, true), of_ctas = is_bound(stmt, false);
     if (of_threads && !within_threads) check_loop(stmt, around, true);
     if (of_ctas && !within_ctas) check_loop(stmt, around, false);
+    if (stmt.kind == Stmt::Kind::loop) check_fragment(stmt, around);
     if (stmt.kind == Stmt::Kind::loop || stmt.kind == Stmt::Kind::condition) around.push_back(&stmt);
     for (const Stmt& inner : stmt.body) {
       check(inner, around, within_threads || of_threads, within_ctas || of_ctas);
@@ -72,6 +85,24 @@ class BoundNest {
             refuse(a, b, axis, who_a.loop != nullptr ? *who_a.loop : who_b.loop != nullptr ? *who_b.loop : loop);
         }
       }
+  }
+
+  // Threads that hold a fragment together store its elements at once (loop/threads/fragment_nests.h).
+  void check_fragment(const Stmt& nest, const Around& around) const {
+    std::vector<const Stmt*> loops;
+    const Stmt* const store = only_store(nest, loops);
+    const auto reads = [&](const std::string& name) { return loop::loads_from(Body{nest}, name); };
+    if (store == nullptr || fragments_.contains(store->name) ||
+        std::none_of(fragments_.begin(), fragments_.end(), reads))
+      return;
+    const Dependences all(stage_, around, {&nest});
+    for (const Stmt* loop : loops)
+      if (const std::string problem = all.problem_of_sharing(loop->name); !problem.empty())
+        fail(ErrorCode::unsupported,
+             "{}{}: {} of loop '{}', which threads share as they hold a fragment; required: an element of its own for "
+             "each of the fragment's",
+             loop->scheduled.line == 0 ? "" : fmt::format("line {}: ", loop->scheduled.line), stage_.name, problem,
+             loop->name);
   }
 
   // Whether one thread, or CTA, makes both accesses where they are of one element; in an iteration of `outer`, or any.
@@ -134,6 +165,7 @@ class BoundNest {
   const Stage2& stage_;
   Names threads_;       // axes of threads
   Names shared_, own_;  // memory of the CTA, and of a thread
+  Names fragments_;     // of all warps
 };
 
 }  // namespace

@@ -108,7 +108,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
   const Expr& access = reads.access;
   const Expr value = or_zero(block, reads);
 
-  // The loops within that the place depends on; conditions on the way hold for the copy, too.
+  // The loops within that the place depends on; conditions on those hold for the copy, too.
   const Names used = loop::variables_of(access);
   std::vector<Expr> extents, places;
   Body shells;
@@ -160,8 +160,11 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
       shell.loop = loop::LoopKind::serial;
       shell.thread.clear();
       shell.annotations.clear();
+    } else if (is_known(shell.value)) {
+      check_same(shell.value);
     } else {
-      check_known(shell.value);
+      left_out.push_back(&level.stmt());
+      continue;
     }
     shells.push_back(std::move(shell));
   }
@@ -188,8 +191,7 @@ void cache_read(Stage2& stage, const std::string& name, const std::string& buffe
     stmt.body = std::move(copy);
     copy = {std::move(stmt)};
   }
-  DType dtype = array != nullptr ? DType::int64 : buffer->dtype;
-  dtype = loop::computed_in(dtype);
+  const DType dtype = loop::computed_in(array != nullptr ? stage.axis(array->axis).index_type : buffer->dtype);
   Body& body = found.loop().body;
   copy.insert(copy.begin(), loop::make_allocate(local, extents, dtype, scope));
   body.insert(body.begin(), copy.begin(), copy.end());

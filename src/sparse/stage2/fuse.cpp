@@ -3,17 +3,34 @@
 #include "sparse/stage2/primitives.h"
 
 namespace weft::sparse {
+namespace {
+
+// Whether nothing stands between the loops but conditions, each alone in what is around it.
+bool stands_within(const LoopInNest& a, const LoopInNest& b) {
+  if (a.block != b.block || b.place <= a.place) return false;
+  for (size_t l = a.place; l < b.place; ++l) {
+    const Stmt& stmt = a.nest.path[l].stmt();
+    if (stmt.body.size() != 1 || (l > a.place && stmt.kind != Stmt::Kind::condition)) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 void fuse(Stage2& stage, const std::string& outer, const std::string& inner, const std::string& fused) {
   LoopInNest a = find_loop(stage, outer);
   const LoopInNest b = find_loop(stage, inner);
   const std::string both = outer + ", " + inner;
-  if (a.block != b.block || b.place != a.place + 1 || a.loop().body.size() != 1)
+  if (!stands_within(a, b))
     refuse("fuse", both, fmt::format("'{}' does not stand directly and alone within '{}'", b.variable, a.variable));
   if (loop::uses(b.loop().value, a.variable))
     refuse("fuse", both,
            fmt::format("the extent {} of '{}' depends on '{}'; fuse the axes with sparse_fuse in stage I",
                        loop::to_words(b.loop().value), b.variable, a.variable));
+  if (b.place > a.place + 1 && loads_anything(b.loop().value))
+    refuse(
+        "fuse", both,
+        fmt::format("the extent {} of '{}' is loaded within a condition", loop::to_words(b.loop().value), b.variable));
   if (a.loop().reduction != b.loop().reduction)
     refuse("fuse", both, "one of them is spatial and the other a reduction");
   // Init runs before reductions: before both of the loops, or within both.
@@ -33,6 +50,9 @@ void fuse(Stage2& stage, const std::string& outer, const std::string& inner, con
   Stmt& loop = a.loop();
   const Expr extent = b.loop().value;
   Body body = std::move(b.loop().body);
+  // Conditions between them are asked in each iteration of both.
+  for (size_t l = b.place - 1; l > a.place; --l)
+    body = {loop::make_condition(a.nest.path[l].stmt().value, std::move(body))};
   // Through names that nothing has: `fused` may be one of the two.
   const Expr index = loop::variable(fused);
   substitute(body, {{a.variable, loop::floor_div(index, extent)}, {b.variable, loop::modulo(index, extent)}});

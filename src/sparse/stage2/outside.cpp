@@ -9,12 +9,27 @@
 namespace weft::sparse {
 namespace {
 
+struct AskedAccess {
+  Expr element = {};
+  std::vector<Expr> asked = {};  // by selects around it
+};
+
 // Proves that accesses lie inside of what they access.
 class InsideProof {
  public:
   InsideProof(const Stage2& stage, const Around& around) : stage_(stage), facts_(facts_within(stage, around)) {}
 
-  bool covers(const std::string& name, const std::vector<Expr>& positions) const {
+  bool covers(const AskedAccess& access) const {
+    loop::Facts facts = facts_;
+    for (const Expr& condition : access.asked) facts.push_condition(condition);
+    return covers(access.element->name, access.element->operands, facts);
+  }
+
+ private:
+  bool covers(const std::string& name, const std::vector<Expr>& positions, const loop::Facts& facts) const {
+    const auto is_below = [&](const Expr& position, const Expr& extent) {
+      return facts.is_nonnegative(position) && facts.holds(loop::less(position, extent));
+    };
     const Auxiliary* array = stage_.find_auxiliary(name);
     const SparseBuffer* buffer = stage_.find_buffer(name);
     if (array == nullptr && buffer == nullptr) return true;  // memory of its own, at loops' variables
@@ -31,11 +46,6 @@ class InsideProof {
       ancestors.push_back(positions[d]);
     }
     return true;
-  }
-
- private:
-  bool is_below(const Expr& position, const Expr& extent) const {
-    return facts_.is_nonnegative(position) && facts_.holds(loop::less(position, extent));
   }
 
   const Stage2& stage_;
@@ -63,23 +73,29 @@ bool holds_at_first(const Names& changing, const Expr& condition) {
   });
 }
 
-std::vector<Expr> accesses_of(const Body& body) {
-  std::vector<Expr> accesses;
+void add_asked_accesses(const Expr& e, const std::vector<Expr>& asked, std::vector<AskedAccess>& accesses) {
+  if (e->op == Op::load || loop::is_search(e->op)) accesses.push_back({e, asked});
+  for (size_t i = 0; i < e->operands.size(); ++i) {
+    std::vector<Expr> inner = asked;
+    if (e->op == Op::select && i == 1) inner.push_back(e->operands[0]);
+    add_asked_accesses(e->operands[i], inner, accesses);
+  }
+}
+
+std::vector<AskedAccess> accesses_of(const Body& body) {
+  std::vector<AskedAccess> accesses;
   visit(body, [&](const Stmt& stmt) {
-    if (stmt.kind == Stmt::Kind::store) accesses.push_back(loop::load(stmt.name, stmt.indices, Type::real));
+    if (stmt.kind == Stmt::Kind::store) accesses.push_back({loop::load(stmt.name, stmt.indices, Type::real)});
   });
-  visit_exprs(body, [&](const Expr& e) {
-    loop::visit(e, [&](const Expr& node) {
-      if (node->op == Op::load || loop::is_search(node->op)) accesses.push_back(node);
-    });
-  });
+  visit_exprs(body, [&](const Expr& e) { add_asked_accesses(e, {}, accesses); });
   return accesses;
 }
 
 // Throws where a condition that is left out may be what keeps an access inside.
-void check_conditions(const Stage2& stage, const Nest& nest, const InsideProof& proof, const Expr& access,
+void check_conditions(const Stage2& stage, const Nest& nest, const InsideProof& proof, const AskedAccess& checked,
                       const std::vector<const Stmt*>& left_out) {
-  if (access->op == Op::load && proof.covers(access->name, access->operands)) return;
+  const Expr& access = checked.element;
+  if (access->op == Op::load && proof.covers(checked)) return;
   const auto variables = [&](const Expr& e) {
     Names names = loop::variables_of(nest.without_lets(e));
     for (const std::string& param : stage.params) names.erase(param);
@@ -176,11 +192,10 @@ Body where_they_run(const Stage2& stage, const Nest& nest, size_t from, const Ar
   const Runs runs = runs_of(nest, from, known, left_out);
   check_divisions(stage, nest, outer, runs, kept, inner);
   const InsideProof proof(stage, around), proof_within(stage, within);
-  const auto is_kept_inside = [&](const Expr& access) {
-    return access->op == Op::load && !proof.covers(access->name, access->operands) &&
-           proof_within.covers(access->name, access->operands);
+  const auto is_kept_inside = [&](const AskedAccess& access) {
+    return access.element->op == Op::load && !proof.covers(access) && proof_within.covers(access);
   };
-  const std::vector<Expr> accesses = accesses_of(inner), before = accesses_of(kept);
+  const std::vector<AskedAccess> accesses = accesses_of(inner), before = accesses_of(kept);
   Around asked = around;
   Stmt condition;
   if (std::any_of(accesses.begin(), accesses.end(), is_kept_inside)) {
@@ -190,15 +205,15 @@ Body where_they_run(const Stage2& stage, const Nest& nest, size_t from, const Ar
     }
   }
   const InsideProof proof_asked(stage, asked);
-  const auto check_access = [&](const Expr& access, const InsideProof& own) {
+  const auto check_access = [&](const AskedAccess& access, const InsideProof& own) {
     check_conditions(stage, nest, own, access, left_out);
-    check(!is_kept_inside(access) || own.covers(access->name, access->operands), ErrorCode::unsupported,
+    check(!is_kept_inside(access) || own.covers(access), ErrorCode::unsupported,
           "block '{}': {} would be accessed where loops that it is taken out of have no iteration, which may be what "
           "keeps it inside; reorder, or leave the points out by conditions on spatial iterators",
-          nest.block().name, loop::to_words(access));
+          nest.block().name, loop::to_words(access.element));
   };
-  for (const Expr& access : before) check_access(access, proof);
-  for (const Expr& access : accesses) check_access(access, proof_asked);
+  for (const AskedAccess& access : before) check_access(access, proof);
+  for (const AskedAccess& access : accesses) check_access(access, proof_asked);
   if (asked.size() == around.size()) return inner;
   condition.body = std::move(inner);
   return {std::move(condition)};

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "loop/linear.h"
+#include "sparse/stage2/outside.h"
 
 namespace weft::sparse {
 
@@ -41,12 +42,58 @@ Expr Padding::factor(const Expr& value, const std::string& row, const std::strin
 }
 
 const Expr& Padding::factor_in_memory(const Expr& value, const std::string& row, const std::string& column) {
-  const std::vector<Expr> conditions = product_.conditions_on({row, column});
-  check_reads(value, conditions);
+  // Of its other loop only sums that nobody reads are left out.
+  const std::vector<Expr> conditions = product_.conditions_on({product_.k});
+  check_reads(value, product_.conditions_on({row, column}));
   if (!is_in_rows(value, false) || !(conditions.empty() || fill_with_zeros(stage_, value, conditions)))
     refuse("tensorize", found_.name,
            fmt::format("{} is no element of memory in rows; use cache_read before", loop::to_words(value)));
   return value;
+}
+
+Expr Padding::read_where_left_out() const {
+  const std::vector<Expr> left_out = product_.conditions_on({product_.m, product_.n});
+  Names known(stage_.params.begin(), stage_.params.end());  // the same wherever the sums are
+  const auto may_be_left_out = [&](const Expr& load, const Around& around) {
+    Substitution of_load;
+    for (size_t d = 0; d < product_.c->operands.size(); ++d)
+      for (const std::string& own : {product_.m, product_.n})
+        if (loop::is_variable(product_.c->operands[d], own)) of_load[own] = load->operands[d];
+    const loop::Facts facts = facts_within(stage_, around);
+    return std::any_of(left_out.begin(), left_out.end(), [&](const Expr& condition) {
+      Names own = loop::variables_of(condition);
+      std::erase_if(own, [&](const std::string& name) { return known.contains(name); });
+      const bool is_told =
+          std::all_of(own.begin(), own.end(), [&](const auto& name) { return of_load.contains(name); });
+      bool is_stored = false;
+      loop::visit(condition, [&](const Expr& node) {
+        is_stored |= node->op == Op::load && loop::stores_to(stage_.body, node->name);
+      });
+      return !is_told || is_stored || !facts.holds(loop::substitute(condition, of_load));
+    });
+  };
+  Expr found;
+  const auto look = [&](const auto& self, const Body& body, Around around) -> void {
+    for (const Stmt& stmt : body) {
+      if (&stmt == &found_.loop()) continue;
+      if (stmt.kind == Stmt::Kind::allocate && stmt.name == product_.c->name)
+        for (const Stmt* outer : around) known.insert(outer->name);
+      const auto look_at = [&](const Expr& e) {
+        loop::visit(e, [&](const Expr& node) {
+          const bool is_read = node->op == Op::load && node->name == product_.c->name;
+          if (is_read && may_be_left_out(node, around)) found = node;
+        });
+      };
+      for (const Expr& index : stmt.indices) look_at(index);
+      if (stmt.value) look_at(stmt.value);
+      around.push_back(&stmt);
+      self(self, stmt.init, around);
+      self(self, stmt.body, around);
+      if (stmt.kind != Stmt::Kind::let) around.pop_back();
+    }
+  };
+  if (!left_out.empty()) look(look, stage_.body, {});
+  return found;
 }
 
 Expr Padding::target() {

@@ -22,6 +22,9 @@ class Padding {
   // The same of what has to lie in memory of its own already, in rows or in columns. Throws Error(invalid_argument)
   // where it does not.
   const Expr& factor_in_memory(const Expr& value, const std::string& row, const std::string& column);
+  // A load of sums that conditions leave out, beside the product's own; none where nobody reads them: then they may be
+  // any numbers, and so may rows of factors that make them.
+  Expr read_where_left_out() const;
   // What is added to: only elements that are there are read, and only those are written back.
   Expr target();
 

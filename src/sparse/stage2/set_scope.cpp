@@ -1,32 +1,51 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "loop/linear.h"
 #include "sparse/stage2/nest.h"
+#include "sparse/stage2/outside.h"
 #include "sparse/stage2/primitives.h"
 
 namespace weft::sparse {
 namespace {
 
-using Access = std::vector<Expr>;  // its indices
+struct KeptAccess {
+  std::vector<Expr> indices = {};
+  Around around = {};
+};
 
-std::vector<Access> accesses_of(const Body& body, const std::string& buffer) {
-  std::vector<Access> accesses;
-  visit(body, [&](const Stmt& stmt) {
-    if (stmt.kind == Stmt::Kind::store && stmt.name == buffer) accesses.push_back(stmt.indices);
-  });
-  visit_exprs(body, [&](const Expr& e) {
+void add_kept_accesses(const Body& body, const std::string& buffer, Around around, std::vector<KeptAccess>& found) {
+  const auto add_loads = [&](const Expr& e) {
     loop::visit(e, [&](const Expr& node) {
-      if (node->op == Op::load && node->name == buffer) accesses.push_back(node->operands);
+      if (node->op == Op::load && node->name == buffer) found.push_back({node->operands, around});
     });
-  });
-  return accesses;
+  };
+  for (const Stmt& stmt : body) {
+    if (stmt.kind == Stmt::Kind::store && stmt.name == buffer) found.push_back({stmt.indices, around});
+    for (const Expr& index : stmt.indices) add_loads(index);
+    if (stmt.value) add_loads(stmt.value);
+    around.push_back(&stmt);
+    add_kept_accesses(stmt.init, buffer, around, found);
+    add_kept_accesses(stmt.body, buffer, around, found);
+    if (stmt.kind != Stmt::Kind::let) around.pop_back();
+  }
+}
+
+bool accesses_it(const Stmt& stmt, const std::string& buffer) { return loop::accesses({stmt}, buffer); }
+
+// `index` = variable * factor + what is returned, of 0 to factor - 1; none where that is not so.
+Expr rest_of_piece(const Stage2& stage, const KeptAccess& access, size_t dimension, const Stmt& loop, int64_t* factor) {
+  Expr rest;
+  if (!loop::is_linear_in(access.indices[dimension], loop.name, factor, &rest) || *factor < 2) return {};
+  const loop::Facts facts = facts_within(stage, access.around);
+  return facts.is_nonnegative(rest) && facts.holds(loop::less(rest, *factor)) ? rest : Expr();
 }
 
 // A temporary buffer that becomes memory within a body of loops.
 class Keeping {
  public:
-  Keeping(Stage2& stage, const SparseBuffer& buffer)
-      : stage_(stage), buffer_(buffer), accesses_(accesses_of(stage.body, buffer.name)) {
+  Keeping(Stage2& stage, const SparseBuffer& buffer) : stage_(stage), buffer_(buffer), pieces_(buffer.axes.size()) {
+    add_kept_accesses(stage.body, buffer.name, {}, accesses_);
     if (!loop::stores_to(stage.body, buffer.name))
       refuse("set_scope", buffer.name, "nothing that runs always writes it; what preprocessing fills stays in memory");
     visit(stage.body, [&](const Stmt& stmt) {
@@ -48,13 +67,13 @@ class Keeping {
     for (size_t d = 0; d < buffer_.axes.size(); ++d) {
       if (is_fixed(d)) continue;
       kept_.push_back(d);
-      extents.push_back(extent_of_axis(stage_.axis(buffer_.axes[d])));
+      extents.push_back(pieces_[d].empty() ? extent_of_axis(stage_.axis(buffer_.axes[d])) : pieces_[d].back().extent);
     }
     if (extents.empty()) extents.push_back(1);
     const std::string local = loop::fresh_name(buffer_.name + "_local", taken_names(stage_));
     redirect(body, local);
     const auto first =
-        std::find_if(body.begin(), body.end(), [&](const Stmt& stmt) { return loop::accesses({stmt}, local); });
+        std::find_if(body.begin(), body.end(), [&](const Stmt& stmt) { return accesses_it(stmt, local); });
     // Threads of a CTA share what the buffer would hold; a thread keeps what it computes.
     const DType dtype = scope == loop::Scope::shared ? buffer_.dtype : loop::computed_in(buffer_.dtype);
     body.insert(first, loop::make_allocate(local, extents, dtype, scope));
@@ -62,11 +81,27 @@ class Keeping {
   }
 
  private:
-  // The index that all accesses have in dimension `d`; none where they differ.
+  // The index that all accesses have in dimension `d`, within the pieces so far; none where they differ.
   Expr common(size_t d) const {
-    for (const Access& at : accesses_)
-      if (!(at[d] == accesses_[0][d])) return {};
-    return accesses_[0][d];
+    for (const KeptAccess& access : accesses_)
+      if (!(access.indices[d] == accesses_[0].indices[d])) return {};
+    return accesses_[0].indices[d];
+  }
+
+  // Whether iterations of the loop access pieces of their own along dimension `d`, as split makes them. Then indices
+  // are from now on those within a piece.
+  bool take_pieces(size_t d, const Stmt& loop) {
+    std::vector<Expr> rests;
+    int64_t factor = 0;
+    for (const KeptAccess& access : accesses_) {
+      int64_t own = 0;
+      rests.push_back(rest_of_piece(stage_, access, d, loop, &own));
+      if (!rests.back() || (factor != 0 && own != factor)) return false;
+      factor = own;
+    }
+    for (size_t a = 0; a < accesses_.size(); ++a) accesses_[a].indices[d] = rests[a];
+    pieces_[d].push_back({loop.name, factor});
+    return true;
   }
 
   // Whether one iteration of the loops around the memory accesses one place of dimension `d`.
@@ -83,7 +118,7 @@ class Keeping {
   Body& innermost(Body& body) {
     Stmt* only = nullptr;
     for (Stmt& stmt : body) {
-      if (accesses_of({stmt}, buffer_.name).empty()) continue;
+      if (!accesses_it(stmt, buffer_.name)) continue;
       if (only != nullptr) return body;
       only = &stmt;
     }
@@ -92,8 +127,10 @@ class Keeping {
     if (only->kind == Stmt::Kind::condition) return innermost(only->body);
     if (only->kind != Stmt::Kind::loop) return body;
     bool is_apart = false;
-    for (size_t d = 0; d < buffer_.axes.size(); ++d)
-      if (const Expr index = common(d)) is_apart |= loop::is_variable(index, only->name);
+    for (size_t d = 0; d < buffer_.axes.size() && !is_apart; ++d) {
+      const Expr index = common(d);
+      is_apart = (index && loop::is_variable(index, only->name)) || take_pieces(d, *only);
+    }
     if (!is_apart) return body;
     around_.insert(only->name);
     return innermost(only->body);
@@ -112,9 +149,13 @@ class Keeping {
     return extent;
   }
 
-  std::vector<Expr> places(const Access& at) const {
+  std::vector<Expr> places(const std::vector<Expr>& indices) const {
     std::vector<Expr> places;
-    for (const size_t d : kept_) places.push_back(at[d]);
+    for (const size_t d : kept_) {
+      loop::Linear place = loop::linear_of(indices[d]);
+      for (const Piece& piece : pieces_[d]) place.add(loop::variable(piece.loop), -piece.extent);
+      places.push_back(pieces_[d].empty() ? indices[d] : loop::expr_of(place));
+    }
     if (places.empty()) places.push_back(0);
     return places;
   }
@@ -136,9 +177,14 @@ class Keeping {
 
   Stage2& stage_;
   const SparseBuffer buffer_;
-  std::vector<Access> accesses_;
-  Names around_;              // variables of the loops around the memory
-  std::vector<size_t> kept_;  // dimensions that it has
+  std::vector<KeptAccess> accesses_ = {};
+  struct Piece {
+    std::string loop;
+    int64_t extent = 0;
+  };
+  std::vector<std::vector<Piece>> pieces_;  // of each dimension, one within the other
+  Names around_;                            // variables of the loops around the memory
+  std::vector<size_t> kept_;                // dimensions that it has
 };
 
 }  // namespace

@@ -59,8 +59,11 @@ void annotate_mma(Stage2& stage, const LoopInNest& found, const Product& product
         "tensorize", found.name,
         fmt::format("mma: it is a product of {} x {} x {}; required: {}, and a reduction of a multiple of {}",
                     extent(product.m), extent(product.n), extent(product.k), loop::kFragmentShapes, loop::kTileDepth));
-  if (!product.conditions_on({product.m, product.n}).empty())
-    refuse("tensorize", found.name, "mma: a condition leaves some of its sums out; required: conditions of factors");
+  if (const Expr read = padding.read_where_left_out())
+    refuse("tensorize", found.name,
+           fmt::format("mma: a condition leaves some of its sums out, and {} may be one of them; required: conditions "
+                       "of factors, or sums that are read where the condition holds",
+                       loop::to_words(read)));
   std::vector<DType> types;
   for (const Expr& factor : {padding.factor_in_memory(product.a, product.m, product.k),
                              padding.factor_in_memory(product.b, product.k, product.n)}) {
