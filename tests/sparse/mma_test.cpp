@@ -215,30 +215,129 @@ TEST(Mma, RelationsHaveSchedulesForAllTheyTake) {
   EXPECT_FALSE(has_relation_groups({}, 32, 32, DType::bf16));
 }
 
-// Rows are by tile, relation and row, cut into groups; every edge is one's.
+// Rows of products that a tile's rows are told for: how many only the structure knows.
+constexpr const char* kRows = R"(program rows(tiles, count):
+  T = dense_fixed(tiles)
+  Q = sparse_variable(T, 64, count, indptr=q_indptr, indices=q_rows)
+  I = dense_fixed(64)
+  L = dense_fixed(32)
+  K = dense_fixed(16)
+  A = buffer(T, Q, L): bf16
+  B = buffer(L, K): bf16
+  P = temporary(T, Q, K): fp32
+  Y = buffer(T, I, K): fp32
+  iterate multiply(T, Q, L, K) "SSRS" as (t, i, l, k):
+    init:
+      P[t, i, k] = 0.0
+    P[t, i, k] = P[t, i, k] + A[t, i, l] * B[l, k]
+  iterate add(T, Q, K) "SSS" as (t, i, k):
+    Y[t, i, k] = Y[t, i, k] + P[t, i, k]
+)";
+constexpr const char* kPieces =
+    "lower()\nmp, ms = split(multiply.i, 16)\nap, ai = split(add.i, 16)\ncompute_at(multiply, ap)\n"
+    "lo, li = split(multiply.l, 16)\nreorder(lo, ms, li, multiply.k)\nset_scope(P, fragment)\n"
+    "decompose_reduction(lo)\ncache_read(lo, A, shared)\nstorage_align(A_local, 16, 8)\n"
+    "cache_read(lo, B, shared)\nstorage_align(B_local, 16, 8)\n";
+constexpr const char* kOfPieces = "tensorize(ms, mma)\nannotate(lo, stages, 2)\nbind(add.t, blockIdx.x)\n";
+
+Operator rows_compiled(const std::string& program, const std::string& schedule) {
+  return compile(parse(program), schedule, Device::cpu(), {.stop_after = "generate"});
+}
+
+// Sums of rows that are not there are any numbers where nobody reads them.
+TEST(Mma, LeavesOutSumsThatNobodyReads) {
+  const Operator op = rows_compiled(kRows, lines({kPieces, kOfPieces}));
+  EXPECT_NE(op.text("cuda").find("(q_rows[q_indptr[t] + ap * 16 + ai] * 16 + "), std::string::npos);
+  EXPECT_NE(op.text("stage2").find("allocate P_local[16, 16]: fp32 in fragment"), std::string::npos);
+  const std::vector<int32_t> indptr{0, 3, 3, 21},
+      indices{1, 40, 63, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 31, 32};
+  std::vector<uint16_t> a(21 * 32), b(32 * 16);
+  std::vector<float> y(3 * 64 * 16, 1.f);
+  for (size_t e = 0; e < a.size(); ++e) a[e] = static_cast<uint16_t>(0x3f00 + e % 251);
+  for (size_t e = 0; e < b.size(); ++e) b[e] = static_cast<uint16_t>(0xbe80 + e % 127);
+  const RunArguments arguments{
+      .structures = {{"Q",
+                      structure_of(
+                          {{.length = 3},
+                           {.kind = AxisKind::sparse_variable, .length = 64, .indptr = indptr, .indices = indices}})}},
+      .buffers = {{"A", {a.data(), DType::bf16, {21, 32}}},
+                  {"B", {b.data(), DType::bf16, {32, 16}}},
+                  {"Y", {y.data(), DType::fp32, {3, 64, 16}}}}};
+  const std::vector<double> want = interpret_operator(op, arguments, Stage::source).buffers.at("Y");
+  for (const Stage stage : interpreted_stages(Stage::two))
+    expect_close(interpret_operator(op, arguments, stage).buffers.at("Y"), want, 1e-6, "interpreted");
+  // Read where the row need not be there, as all are of a loop without a condition.
+  const std::string all = replaced(
+      replaced(kRows, "  P =", "  Z = buffer(T, I, K): fp32\n  P ="), "iterate add(T, Q, K) \"SSS\" as (t, i, k):\n",
+      "iterate add(T, Q, K) \"SSS\" as (t, i, k):\n    Z[t, i, k] = P[t, (i + 1) % 64, k]\n");
+  expect_contains(refusal([&] { rows_compiled(all, lines({kPieces, kOfPieces})); }), "P", "read elsewhere");
+}
+
+// Threads add a fragment's elements at once: rows that are loaded from a buffer may be one.
+TEST(Mma, StoresAnElementForEachOfAFragment) {
+  const std::string scattered =
+      replaced(replaced(kRows, "  P =", "  Row = buffer(T, Q): int32\n  P ="),
+               "  iterate add(T, Q, K) \"SSS\" as (t, i, k):\n    Y[t, i, k] = Y[t, i, k] + P[t, i, k]\n",
+               "  iterate add(T, Q, K) \"SRS\" as (t, i, k) where Row[t, i] >= 0, Row[t, i] < 64:\n"
+               "    Y[t, Row[t, i], k] = Y[t, Row[t, i], k] + P[t, i, k]\n");
+  expect_contains(refusal([&] {
+                    rows_compiled(scattered, lines({kPieces, kOfPieces})).text("cuda");
+                  }),
+                  "rows: Y[t, Row[t, ap * 16 + ai], k] may be the same element in two of its iterations of loop 'ai', "
+                  "which threads share as they hold a fragment",
+                  "scattered");
+}
+
+// A tile's rows are known before the products are there, and nobody waits between these and the sums.
+TEST(Mma, RelationsAreAddedFromAFragment) {
+  const auto kernel = [](bool is_gathered) {
+    const ReadyProgram ready = relation_groups_program(
+        {.slots = 32, .feat_in = 64, .feat_out = 64, .dtype = DType::fp32, .is_gathered = is_gathered});
+    const std::string text =
+        compile(parse(ready.text), ready.schedule, Device::cpu(), {.set = ready.set, .stop_after = "generate"})
+            .text("cuda");
+    return text.substr(text.find("\nextern \"C\""));
+  };
+  for (const bool is_gathered : {false, true}) {
+    const std::string text = kernel(is_gathered);
+    int waits = 0;
+    for (size_t at = 0; (at = text.find("__syncthreads", at)) != text.npos; ++at) ++waits;
+    // Before sums are cleared, before a group's copies, before each product, and before sums are written.
+    EXPECT_EQ(waits, 4) << text;
+    EXPECT_NE(text.find("Sums_local[q_rows_local[add_s] * 72 + "), text.npos) << text;
+    EXPECT_NE(text.find("int* const q_rows_local"), text.npos) << text;
+    EXPECT_NE(text.find(" ? q_rows["), text.npos) << text;
+    EXPECT_EQ(text.find(" : 0.0f)"), text.npos) << text;
+    EXPECT_EQ(text.find("cp_async_wait<0>", text.find("cp_async_wait<0>") + 1), text.npos) << text;
+    EXPECT_LT(text.find("cp_async_16(W_local"), text.find(is_gathered ? "gather_sl = threadIdx.x" : "multiply<"))
+        << text;
+  }
+}
+
+// Rows are by tile, relation and row; every edge is one's.
 TEST(Mma, RelationsStandInGroups) {
   // relation, row, column; structures of tiles of 100 rows.
   const CooTensor coo{.extents = {2, 200, 5},
                       .coordinates = {{0, 0, 1, 1, 1, 0}, {0, 130, 1, 2, 3, 0}, {3, 0, 1, 2, 4, 1}}};
   const Structure edges = relational_from_coo(coo, 100).structure;
-  const RelationGroups groups = relation_groups(data_of(edges, "edges"), 2, true);
-  EXPECT_EQ(groups.relation, (std::vector<int32_t>{0, 1, 1, 0}));
-  EXPECT_EQ(groups.row, (std::vector<int32_t>{0, 1, 2, 3, 2}));
+  const RelationGroups groups = relation_groups(data_of(edges, "edges"), true);
+  EXPECT_EQ(groups.relation, (std::vector<int32_t>{0, 1, 0}));
   EXPECT_EQ(groups.order, (std::vector<int32_t>{0, 1, 2, 3, 4, 5}));
   const std::vector<Level>& levels = groups.structure.data()->levels;
-  EXPECT_EQ(levels[1].indptr, (std::vector<int32_t>{0, 3, 4}));
-  EXPECT_EQ(levels[2].indptr, (std::vector<int32_t>{0, 1, 3, 4, 5}));
+  EXPECT_EQ(levels[1].indptr, (std::vector<int32_t>{0, 2, 3}));
+  EXPECT_EQ(levels[2].indptr, (std::vector<int32_t>{0, 1, 4, 5}));
+  EXPECT_EQ(levels[2].indices, (std::vector<int32_t>{0, 1, 2, 3, 2}));
   EXPECT_EQ(levels[3].indptr, (std::vector<int32_t>{0, 2, 3, 4, 5, 6}));
   EXPECT_EQ(levels[3].indices, (std::vector<int32_t>{1, 3, 1, 2, 4, 0}));
   EXPECT_FALSE(has_single_edges(data_of(edges, "edges")));
   // Rows of one relation alone, in two tiles.
   const Structure tiles =
       relational_from_coo({.extents = {1, 200, 1}, .coordinates = {{0, 0}, {5, 150}, {0, 0}}}).structure;
-  EXPECT_EQ(relation_groups(data_of(tiles, "edges"), 16, true).relation, (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(relation_groups(data_of(tiles, "edges"), true).relation, (std::vector<int32_t>{0, 0}));
   const Structure single =
       relational_from_coo({.extents = {2, 4, 5}, .coordinates = {{0, 1}, {2, 2}, {4, 4}}}, 16).structure;
   EXPECT_TRUE(has_single_edges(data_of(single, "edges")));
-  EXPECT_EQ(relation_groups(data_of(single, "edges"), 16, false).column, (std::vector<int32_t>{5, 5}));
+  EXPECT_EQ(relation_groups(data_of(single, "edges"), false).column, (std::vector<int32_t>{4, 4}));
 }
 
 // Relations with few rows want small groups, wide weights large ones.

@@ -14,15 +14,13 @@
 namespace weft::sparse {
 namespace {
 
-// SLOTS, ROWS and WIDTH are literals. Rows of Gathered behind a group's last are any numbers; nobody adds their
-// products.
+// ROWS and WIDTH are literals.
 constexpr const char* kProgram =
-    R"(program rgms_groups(tiles, most, groups, slots, nnz, m, n, relations, feat_in, feat_out):
+    R"(program rgms_groups(tiles, most, groups, rows, nnz, m, n, relations, feat_in, feat_out):
   T = dense_fixed(tiles)
   G = dense_variable(T, most, groups, indptr=g_indptr)
-  Q = dense_variable(G, SLOTS, slots, indptr=q_indptr)
+  Q = sparse_variable(G, ROWS, rows, indptr=q_indptr, indices=q_rows)
   E = sparse_variable(Q, n, nnz, indptr=e_indptr, indices=e_indices)
-  S = dense_fixed(SLOTS)
   I = dense_fixed(ROWS)
   Z = dense_fixed(nnz)
   M = dense_fixed(m)
@@ -33,28 +31,27 @@ constexpr const char* kProgram =
   KO = dense_fixed(feat_out // WIDTH)
   KI = dense_fixed(WIDTH)
   Relation = buffer(T, G): int32
-  Row = buffer(T, G, Q): int32
   Column = buffer(T, G, Q): int32
   At = buffer(T, G, Q, E): int32
   A = buffer(Z): DTYPE
   X = buffer(N, L): DTYPE
   W = buffer(R, L, K): DTYPE
-  Gathered = temporary(T, G, S, KO, L): DTYPE
-  Products = temporary(T, G, S, KO, KI): fp32
+  Gathered = temporary(T, G, Q, KO, L): DTYPE
+  Products = temporary(T, G, Q, KO, KI): fp32
   Sums = temporary(T, KO, I, KI): fp32
   Y = buffer(M, K): DTYPE
   iterate clear(T, KO, I, KI) "SSSS" as (t, ko, i, k):
     Sums[t, ko, i, k] = 0.0
-  iterate gather(T, KO, G, Q, E, L) "SSSSRS" as (t, ko, g, q, e, l) where q < SLOTS:
+  iterate gather(T, KO, G, Q, E, L) "SSSSRS" as (t, ko, g, i, e, l):
     init:
-      Gathered[t, g, q, ko, l] = 0.0
-    Gathered[t, g, q, ko, l] = Gathered[t, g, q, ko, l] + A[At[t, g, q, e]] * X[e, l]
-  iterate multiply(T, KO, G, S, L, KI) "SSSSRS" as (t, ko, g, s, l, k):
+      Gathered[t, g, i, ko, l] = 0.0
+    Gathered[t, g, i, ko, l] = Gathered[t, g, i, ko, l] + A[At[t, g, i, e]] * X[e, l]
+  iterate multiply(T, KO, G, Q, L, KI) "SSSSRS" as (t, ko, g, i, l, k):
     init:
-      Products[t, g, s, ko, k] = 0.0
-    Products[t, g, s, ko, k] = Products[t, g, s, ko, k] + FACTOR * W[Relation[t, g], l, ko * WIDTH + k]
-  iterate add(T, KO, G, Q, KI) "SSRRS" as (t, ko, g, q, k) where q < SLOTS, Row[t, g, q] >= 0, Row[t, g, q] < ROWS:
-    Sums[t, ko, Row[t, g, q], k] = Sums[t, ko, Row[t, g, q], k] + Products[t, g, q, ko, k]
+      Products[t, g, i, ko, k] = 0.0
+    Products[t, g, i, ko, k] = Products[t, g, i, ko, k] + FACTOR * W[Relation[t, g], l, ko * WIDTH + k]
+  iterate add(T, KO, G, Q, KI) "SSRSS" as (t, ko, g, i, k):
+    Sums[t, ko, i, k] = Sums[t, ko, i, k] + Products[t, g, i, ko, k]
   iterate write(T, KO, I, KI) "SSSS" as (t, ko, i, k) where t * ROWS + i < m:
     Y[t * ROWS + i, ko * WIDTH + k] = Sums[t, ko, i, k]
 )";
@@ -83,8 +80,8 @@ int64_t shared_bytes(const RelationGroupsForm& form, int64_t stages) {
   const int64_t width = width_of(form.feat_out), depth = depth_of(form.feat_in), bytes = bits_of(form.dtype) / 8;
   const int64_t gathered = form.slots * (form.feat_in + kPadding) * bytes;
   const int64_t row_piece = form.slots * (depth + kPadding) * bytes, weights = depth * (width + kPadding) * bytes;
-  return 4 * kRowsOfTile * width + 4 * form.slots * (width + kPadding) +
-         (form.is_gathered ? gathered : stages * row_piece) + stages * weights;
+  return 4 * kRowsOfTile * (width + kPadding) + 4 * form.slots + (form.is_gathered ? gathered : stages * row_piece) +
+         stages * weights;
 }
 
 // As many as leave a multiprocessor as many CTAs.
@@ -121,12 +118,12 @@ std::vector<Reached> reached_rows(const Structure::Data& edges) {
 
 // Calls once for each group, with the rows from `first` to before `last`.
 template <class Call>
-void for_groups(const std::vector<Reached>& rows, int64_t slots, const Call& call) {
+void for_groups(const std::vector<Reached>& rows, const Call& call) {
   for (size_t first = 0, last = 0; first < rows.size(); first = last) {
     const auto is_same = [&](const Reached& r) {
       return r.tile == rows[first].tile && r.relation == rows[first].relation;
     };
-    while (last < rows.size() && last - first < static_cast<size_t>(slots) && is_same(rows[last])) ++last;
+    while (last < rows.size() && is_same(rows[last])) ++last;
     call(first, last);
   }
 }
@@ -147,8 +144,8 @@ const RelationGroups& groups_of(const Structure::Data& edges, RelationGroupsForm
   int64_t& slots = kept.slots[{form.feat_in, form.feat_out, form.dtype, form.is_gathered}];
   if (slots == 0) slots = likely_slots(edges, form);
   form.slots = slots;
-  std::unique_ptr<const RelationGroups>& found = kept.groups[{slots, form.is_gathered}];
-  if (found == nullptr) found = std::make_unique<const RelationGroups>(relation_groups(edges, slots, form.is_gathered));
+  std::unique_ptr<const RelationGroups>& found = kept.groups[form.is_gathered];
+  if (found == nullptr) found = std::make_unique<const RelationGroups>(relation_groups(edges, form.is_gathered));
   return *found;
 }
 
@@ -163,8 +160,8 @@ std::string gather_lines(const RelationGroupsForm& form) {
   const int64_t vector = 128 / bits_of(form.dtype);
   return fmt::format(
              "gather_lo, gather_li = split(gather.l, {})\nreorder(gather_lo, gather.e, gather_li)\n"
-             "gather_ql = fuse(gather.q, gather_lo)\nvectorize(gather_li)\nbind(gather_ql, threadIdx.x)\n"
-             "cache_write(gather_ql, register)\nannotate(gather.e, prefetch, 4)\nset_scope(Gathered, shared)\n",
+             "gather_sl = fuse(gather_s, gather_lo)\nvectorize(gather_li)\nbind(gather_sl, threadIdx.x)\n"
+             "cache_write(gather_sl, register)\nannotate(gather.e, prefetch, 4)\nset_scope(Gathered, shared)\n",
              vector) +
          aligned_rows("Gathered_local_1", form.dtype);
 }
@@ -186,14 +183,14 @@ bool has_single_edges(const Structure::Data& edges) {
   return true;
 }
 
-RelationGroups relation_groups(const Structure::Data& edges, int64_t slots, bool is_gathered) {
+RelationGroups relation_groups(const Structure::Data& edges, bool is_gathered) {
   const std::vector<Reached> rows = reached_rows(edges);
   const std::vector<int32_t>& columns = edges.levels[4].indices;
   const int64_t num_rows = edges.levels[1].length * edges.levels[3].length;
   const int64_t num_tiles = (num_rows + kRowsOfTile - 1) / kRowsOfTile;
   RelationGroups made;
-  std::vector<int32_t> of_tile(static_cast<size_t>(num_tiles) + 1), of_group{0}, of_row{0}, gathered;
-  for_groups(rows, slots, [&](size_t first, size_t last) {
+  std::vector<int32_t> of_tile(static_cast<size_t>(num_tiles) + 1), of_group{0}, of_row{0}, places, gathered;
+  for_groups(rows, [&](size_t first, size_t last) {
     ++of_tile[static_cast<size_t>(rows[first].tile) + 1];
     of_group.push_back(static_cast<int32_t>(last));
     made.relation.push_back(static_cast<int32_t>(rows[first].relation));
@@ -201,17 +198,18 @@ RelationGroups relation_groups(const Structure::Data& edges, int64_t slots, bool
   const int32_t most = *std::max_element(of_tile.begin(), of_tile.end());
   for (size_t t = 1; t < of_tile.size(); ++t) of_tile[t] += of_tile[t - 1];
   for (const Reached& r : rows) {
-    made.row.push_back(static_cast<int32_t>(r.row));
-    if (!is_gathered) made.column.push_back(columns[static_cast<size_t>(r.begin)] + 1);
+    places.push_back(static_cast<int32_t>(r.row));
+    if (!is_gathered) made.column.push_back(columns[static_cast<size_t>(r.begin)]);
     for (int32_t e = r.begin; is_gathered && e < r.end; ++e) {
       made.order.push_back(e);
       gathered.push_back(columns[static_cast<size_t>(e)]);
     }
     of_row.push_back(static_cast<int32_t>(gathered.size()));
   }
-  std::vector<StoredAxis> axes = {{.length = num_tiles},
-                                  {.kind = AxisKind::dense_variable, .length = std::max(most, 1), .indptr = of_tile},
-                                  {.kind = AxisKind::dense_variable, .length = slots, .indptr = of_group}};
+  std::vector<StoredAxis> axes = {
+      {.length = num_tiles},
+      {.kind = AxisKind::dense_variable, .length = std::max(most, 1), .indptr = of_tile},
+      {.kind = AxisKind::sparse_variable, .length = kRowsOfTile, .indptr = of_group, .indices = places}};
   if (is_gathered)
     axes.push_back(
         {.kind = AxisKind::sparse_variable, .length = edges.levels[4].length, .indptr = of_row, .indices = gathered});
@@ -219,7 +217,7 @@ RelationGroups relation_groups(const Structure::Data& edges, int64_t slots, bool
   return made;
 }
 
-// In clocks of a multiprocessor: a group's start, its weights, which the second cache gives, and products of all slots.
+// In clocks of a multiprocessor: a product's start, its weights, which the second cache gives, and all its slots.
 int64_t likely_slots(const Structure::Data& edges, RelationGroupsForm form) {
   constexpr int64_t kStart = 600, kBytesOfClock = 24, kNarrowOfClock = 1400, kWideOfClock = 230;
   const std::vector<Reached> rows = reached_rows(edges);
@@ -231,7 +229,10 @@ int64_t likely_slots(const Structure::Data& edges, RelationGroupsForm form) {
     if (best != 0 && shared_bytes(form, 2) > kMostShared) continue;
     const int64_t products = slots * elements / (form.dtype == DType::fp32 ? kWideOfClock : kNarrowOfClock);
     int64_t clocks = 0;
-    for_groups(rows, slots, [&](size_t, size_t) { clocks += ctas * kStart + weights + products; });
+    for_groups(rows, [&](size_t first, size_t last) {
+      const int64_t count = (static_cast<int64_t>(last - first) + slots - 1) / slots;
+      clocks += count * (ctas * kStart + weights + products);
+    });
     if (best != 0 && clocks >= least) continue;
     best = slots;
     least = clocks;
@@ -244,32 +245,36 @@ ReadyProgram relation_groups_program(const RelationGroupsForm& form) {
   std::string text = kProgram;
   if (form.is_gathered) {
     remove_lines(text, "Column =");
-    text = replaced(text, "FACTOR", "Gathered[t, g, s, ko, l]");
+    text = replaced(text, "FACTOR", "Gathered[t, g, i, ko, l]");
   } else {
     for (const char* line : {"E =", "Gathered ="}) remove_lines(text, line);
     remove_lines(text, "iterate gather(", 4);
-    text = replaced(replaced(text, "FACTOR", "X[Column[t, g, s] - 1, l]"), "slots, nnz, ", "slots, ");
+    text = replaced(replaced(text, "FACTOR", "X[Column[t, g, i], l]"), "rows, nnz, ", "rows, ");
   }
   if (!form.has_values) {
     for (const char* line : {"Z =", "At =", "A ="}) remove_lines(text, line);
-    text = replaced(text, "A[At[t, g, q, e]] * ", "");
+    text = replaced(text, "A[At[t, g, i, e]] * ", "");
   }
   const int64_t width = width_of(form.feat_out);
-  text = replaced(with_dtype(text, form.dtype), "SLOTS", fmt::format("{}", form.slots));
-  text = replaced(replaced(text, "ROWS", fmt::format("{}", kRowsOfTile)), "WIDTH", fmt::format("{}", width));
-  std::string lines = "lower()\ncompute_at(multiply, add.g)\n";
-  if (form.is_gathered) lines += "compute_at(gather, add.g)\n";
+  text = replaced(with_dtype(text, form.dtype), "ROWS", fmt::format("{}", kRowsOfTile));
+  text = replaced(text, "WIDTH", fmt::format("{}", width));
+  std::string lines = "lower()\n";
+  for (const char* iteration : {"gather", "multiply", "add"})
+    if (form.is_gathered || std::string(iteration) != "gather")
+      lines += fmt::format("{0}_p, {0}_s = split({0}.i, {1})\n", iteration, form.slots);
+  lines += "compute_at(multiply, add_p)\n";
+  if (form.is_gathered) lines += "compute_at(gather, add_p)\n";
   lines += fmt::format(
       "compute_at(add, write.ko)\ncompute_at(clear, write.ko)\n"
-      "lo, li = split(multiply.l, {})\nreorder(lo, multiply.s, li, multiply.k)\n"
-      "cache_write(multiply.g, fragment)\nset_scope(Products, shared)\nstorage_align(Products_local_1, 16, 8)\n"
-      "set_scope(Sums, shared)\ndecompose_reduction(lo)\n",
+      "lo, li = split(multiply.l, {})\nreorder(lo, multiply_s, li, multiply.k)\n"
+      "set_scope(Products, fragment)\nset_scope(Sums, shared)\nstorage_align(Sums_local, 16, 8)\n"
+      "decompose_reduction(lo)\ncache_read(add_p, q_rows, shared)\n",
       depth_of(form.feat_in));
   lines += form.is_gathered ? gather_lines(form) : "cache_read(lo, X, shared)\n" + aligned_rows("X_local", form.dtype);
   lines += fmt::format(
-      "cache_read(lo, W, shared)\nstorage_align(W_local, 16, 8)\ntensorize(multiply.s, mma)\n"
+      "cache_read(lo, W, shared)\nstorage_align(W_local, 16, 8)\ntensorize(multiply_s, mma)\n"
       "annotate(lo, stages, {})\nclear_ik = fuse(clear.i, clear.k)\nbind(clear_ik, threadIdx.x)\n"
-      "bind(add.k, threadIdx.x)\nbind(write.k, threadIdx.x)\nbind(write.ko, blockIdx.y)\nbind(write.t, blockIdx.x)\n",
+      "bind(write.k, threadIdx.x)\nbind(write.ko, blockIdx.y)\nbind(write.t, blockIdx.x)\n",
       stages_of(form));
   return {text, lines, {{"feat_in", form.feat_in}, {"feat_out", form.feat_out}}};
 }
@@ -309,9 +314,8 @@ void run_in_groups(const Structure& edges, const RunArguments& arguments, Stream
                           .has_values = has_values};
   const RelationGroups& groups = groups_of(data, form);
   const auto placed = [&](const std::vector<int32_t>& array) { return kept_array(data, array, device); };
-  RunArguments of_groups{
-      .structures = {{form.is_gathered ? "E" : "Q", groups.structure}},
-      .buffers = {{"X", x}, {"W", w}, {"Y", y}, {"Relation", placed(groups.relation)}, {"Row", placed(groups.row)}}};
+  RunArguments of_groups{.structures = {{form.is_gathered ? "E" : "Q", groups.structure}},
+                         .buffers = {{"X", x}, {"W", w}, {"Y", y}, {"Relation", placed(groups.relation)}}};
   if (!form.is_gathered) of_groups.buffers["Column"] = placed(groups.column);
   if (has_values) {
     of_groups.buffers["A"] = arguments.buffers.at("A");

@@ -1,6 +1,6 @@
 // RGMS on a card by tensor cores: rows stand in tiles, a CTA each, whose sums lie in shared memory. Of a tile, the rows
-// that one relation reaches are a group, or several of up to `slots` rows: what they gather is one factor of a product,
-// the relation's weights the other, and the products' rows are added to the tile's in one order.
+// that one relation reaches are a group: what up to `slots` of them gather is one factor of a product, the relation's
+// weights the other, and the warps that hold the product add its rows to the tile's, group after group.
 //
 //   if (has_relation_groups(unit, feat_in, feat_out, dtype)) run_in_groups(edges, arguments, stream);
 #pragma once
@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "sparse/operators/ready.h"
@@ -24,15 +23,14 @@ inline constexpr int64_t kRowsOfTile = 128;
 bool has_relation_groups(const VectorUnit& unit, int64_t feat_in, int64_t feat_out, DType dtype);
 
 struct RelationGroups {
-  Structure structure =
-      {};  // tiles, below each its groups, their rows, and, if they are gathered, the columns of these
+  // Tiles, below each its groups, which of the tile's rows are theirs, and, if they are gathered, the columns of these.
+  Structure structure = {};
   std::vector<int32_t> relation = {};  // of each group
-  std::vector<int32_t> row = {};       // of each row of a group: which of the tile's
-  std::vector<int32_t> column = {};    // the only one of each, plus one; or gathered:
+  std::vector<int32_t> column = {};    // the only one of each row; or gathered:
   std::vector<int32_t> order = {};     // where relational_from_coo's structure holds each edge
 };
 // Of a structure that relational_from_coo made, of which has_single_edges() where they are not gathered.
-RelationGroups relation_groups(const Structure::Data& edges, int64_t slots, bool is_gathered);
+RelationGroups relation_groups(const Structure::Data& edges, bool is_gathered);
 // Whether each row that a relation reaches has one edge of it, as kernels of convolutions do.
 bool has_single_edges(const Structure::Data& edges);
 struct RelationGroupsForm {
@@ -40,8 +38,8 @@ struct RelationGroupsForm {
   DType dtype = DType::fp32;
   bool is_gathered = false, has_values = false;  // values are of gathered rows
 };
-// How many rows groups best have, whatever the form says: few leave less of a product empty, many read weights less
-// often.
+// How many rows of a group a product best has, whatever the form says: few leave less of it empty, many read weights
+// less often.
 int64_t likely_slots(const Structure::Data& edges, RelationGroupsForm form);
 ReadyProgram relation_groups_program(const RelationGroupsForm& form);
 
@@ -49,8 +47,8 @@ ReadyProgram relation_groups_program(const RelationGroupsForm& form);
 struct KeptRelationGroups {
   bool has_single_edges = false;
   std::mutex mutex = {};
-  std::map<std::tuple<int64_t, int64_t, DType, bool>, int64_t> slots = {};                // by what forms say besides
-  std::map<std::pair<int64_t, bool>, std::unique_ptr<const RelationGroups>> groups = {};  // by `slots`, `is_gathered`
+  std::map<std::tuple<int64_t, int64_t, DType, bool>, int64_t> slots = {};  // by what forms say besides
+  std::map<bool, std::unique_ptr<const RelationGroups>> groups = {};        // by `is_gathered`
 };
 
 // What cards hold of relations in tiles for their calls so far, in bytes.
