@@ -40,7 +40,8 @@ int main(int argc, char** argv) {
   const ModelFile file(argv[1]);
   const Tokenizer tokenizer(file);
   serve::EngineOptions options;
-  options.kv_tokens = 4096;
+  options.context = 256;     // of a sequence; the model's own would need a pool of as many tokens
+  options.kv_tokens = 4096;  // of all
   options.forward.precision = Precision::exact;
   serve::Engine engine(file, tokenizer, options);
 
