@@ -46,8 +46,8 @@ class SharedLevels {
   // The input with these levels instead of its pages; as it is when empty. Valid as long as this lives.
   PlanInput apply(const PlanInput& input) const;
 
-  // The same levels for a later step. True where `input` has as many requests, with the same shared pages; their own
-  // pages are brought up to date then. False, and nothing changed, where it has not.
+  // Goes on to a later step: true where `input` has as many requests, with the same shared pages; their own pages are
+  // brought up to date then. False, and nothing changed, where it has not.
   bool follow(const PlanInput& input);
 
   struct Arrays {
@@ -68,8 +68,8 @@ class SharedLevels {
 // levels begin at multiples of the split size. Throws like AttentionKernel::plan.
 SharedLevels levels_from_page_tables(const AttentionKernel& kernel, const PlanInput& input);
 
-// The same of prefixes that are known, without a look at all tables. Throws Error(invalid_argument) for pages that are
-// not the same in all requests of a node, too.
+// Makes levels of prefixes that are known, without a look at all tables. Throws Error(invalid_argument) for pages that
+// are not the same in all requests of a node, too.
 SharedLevels levels_from_prefixes(const AttentionKernel& kernel, const PlanInput& input,
                                   const SharedPrefixes& prefixes);
 

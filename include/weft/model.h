@@ -262,8 +262,8 @@ class ForwardPass {
     SequenceId sequence;
     std::span<const int32_t> tokens;
     int64_t logit_rows = 1;  // the last so many of them give logits
-    // The same bits beside any other inputs, and on any number of workers: attention is cut as PlanMode::fixed_split
-    // cuts it, every kInvariantSplit tokens. Inputs of either kind go through the layers apart.
+    // Gives the same bits beside any other inputs and on any number of workers: attention is cut as
+    // PlanMode::fixed_split cuts it, every kInvariantSplit tokens. Inputs of either kind go through the layers apart.
     bool invariant = false;
   };
   static constexpr int kInvariantSplit = 256;
@@ -275,13 +275,13 @@ class ForwardPass {
   TensorView run(std::span<const Input> inputs, const SharedPrefixes& prefixes = {});
   TensorView run(std::initializer_list<Input> inputs);
 
-  // The same, but of each row no more than the id that greedy sampling draws: of the greatest logit, and of equals the
-  // least. -1: the row's logits are all -inf or NaN, of which sample() throws.
+  // Runs as run() does, and returns of each row no more than the id that greedy sampling draws: of the greatest logit,
+  // of equals the least. -1: the row's logits are all -inf or NaN, of which sample() throws.
   std::span<const int32_t> run_greedy(std::span<const Input> inputs, const SharedPrefixes& prefixes = {});
   std::span<const int32_t> run_greedy(std::initializer_list<Input> inputs);
-  // The same with an id for each row, drawn as draws[row] says: the id that sample() would draw after the changes, on
-  // every device. -1: the changed logits are all -inf or NaN. Throws Error(invalid_argument | invalid_token |
-  // invalid_shape), and changes nothing then, for a draw that does not fit the vocabulary or is missing.
+  // Runs as run() does, and returns an id for each row, drawn as draws[row] says: what sample() would draw after the
+  // changes, on every device. -1: the changed logits are all -inf or NaN. Throws Error(invalid_argument | invalid_token
+  // | invalid_shape), and changes nothing then, for a draw that is missing or does not fit the vocabulary.
   std::span<const int32_t> run_sampled(std::span<const Input> inputs, std::span<const TokenDraw> draws,
                                        const SharedPrefixes& prefixes = {});
   // Whether ids alone come back from the device then, and not logits.

@@ -23,7 +23,7 @@ namespace weft {
 // latent pair is written so too: ckv as k and kpe as v of one head, the caches viewed as [pages, page_size, 1, dim].
 void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const int32_t> append_indptr,
                      const PageTableView& pages, Layout layout, const KvCache& cache, Stream stream = {});
-// The same into a cache with scales (fp8, int8, int4), rounding to nearest. token: a token's and head's scale is its
+// Appends to a cache with scales (fp8, int8, int4), rounding to nearest. token: a token's and head's scale is its
 // largest magnitude by the type's largest number (int8 127, int4 7, e4m3 448, e5m2 57344), 0 where that magnitude is
 // below 1e-30, NaN where an element is not finite; it is written too. token_group: the largest of a group's tokens so
 // far; when a later token outgrows it, those before it are rounded once more (the group is page_size by the scales'
@@ -32,9 +32,9 @@ void append_paged_kv(const TensorView& k, const TensorView& v, std::span<const i
                      const PageTableView& pages, Layout layout, const KvCache& cache, KvScales kv_scales,
                      Stream stream = {});
 
-// The same on a card, where row r goes to page places[r, 0], slot places[r, 1] of the cache: int32 [nnz, 2] beside k
-// and v (AttentionKernel::locate_rows writes them). Nothing of it is of the host: it may be captured. token_group: rows
-// of a group follow each other. A place outside of the cache is clamped, and the next Stream::synchronize() throws
+// Appends on a card, row r to page places[r, 0], slot places[r, 1] of the cache: int32 [nnz, 2] beside k and v
+// (AttentionKernel::locate_rows writes them). It reads nothing of the host, and may be captured. token_group: rows of a
+// group follow each other. A place outside of the cache is clamped, and the next Stream::synchronize() throws
 // Error(invalid_page). Throws Error(unsupported) on a CPU.
 void append_paged_kv(const TensorView& k, const TensorView& v, const TensorView& places, Layout layout,
                      const KvCache& cache, KvScales kv_scales = KvScales::none, Stream stream = {});
@@ -82,8 +82,8 @@ struct RopeParams {
 // out of range.
 void apply_rope(const TensorView& x, std::span<const int32_t> positions, const RopeParams& params, Stream stream = {});
 
-// The same with positions int32 [rows] that lie beside x on a card (AttentionKernel::locate_rows writes them): it may
-// be captured. Throws Error(unsupported) on a CPU.
+// In place on x, by positions int32 [rows] that lie beside it on a card (AttentionKernel::locate_rows writes them): it
+// may be captured. Throws Error(unsupported) on a CPU.
 void apply_rope(const TensorView& x, const TensorView& positions, const RopeParams& params, Stream stream = {});
 
 struct MatmulOptions {
@@ -172,7 +172,7 @@ int32_t sample(std::span<const float> logits, const SamplingParams& params, Phil
 // token depends on nothing else in the batch, nor on where it lies. Throws like sample, and then no position has moved.
 std::vector<int32_t> sample_rows(const TensorView& logits, std::span<const SamplingParams> params,
                                  std::span<Philox> random, Stream stream = {});
-// The same into ids int32 [rows] beside the logits: a card's stay there, and nothing waits for them. A row that is all
+// One draw a row into ids int32 [rows] beside the logits: a card's stay there, and nothing waits for them. A row of all
 // -inf or NaN gets -1 and, as the others, moves its position; the CPU throws behind the last row, a card by the next
 // Stream::synchronize(), Error(invalid_argument) both.
 void sample_rows(const TensorView& logits, std::span<const SamplingParams> params, std::span<Philox> random,

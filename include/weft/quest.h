@@ -31,7 +31,7 @@ struct PageSummaries {
 // invalid_stride | invalid_device).
 void update_page_summaries(const TensorView& keys, std::span<const int32_t> append_indptr, const PageTableView& pages,
                            Layout layout, const PageSummaries& summaries, Stream stream = {});
-// The same of rows that went to page places[i, 0], slot places[i, 1], int32 [nnz, 2] beside the keys
+// Updates summaries by rows of keys that went to page places[i, 0], slot places[i, 1], int32 [nnz, 2] beside the keys
 // (AttentionKernel::locate_rows writes them): a page's last row says how many of its slots hold keys. On a card it may
 // be captured; there a place outside of the cache is clamped, and the next Stream::synchronize() throws
 // Error(invalid_page).
@@ -49,8 +49,8 @@ std::vector<int32_t> choose_pages(const TensorView& q, const PageSummaries& summ
                                   std::span<const int32_t> qo_indptr, const PageTableView& pages, int num_kv_heads,
                                   int budget, Stream stream = {});
 
-// The same choice, written into an uploaded plan: nothing of it is of the host, so that choice and attention of a step
-// replay in one graph. A request with fewer pages than the budget attends all of them.
+// Chooses pages by the same bounds on the card, and writes them into an uploaded plan. It reads nothing of the host, so
+// choice and attention of a step replay in one graph. A request with fewer pages than the budget attends all of them.
 //
 //   const BlockLists lists = pages_to_set({.batch = 4, .page_size = 16, .num_pages = pages, .num_kv_heads = 8,
 //                                          .budget = 64});                               // weft/block_sparse.h
@@ -71,9 +71,9 @@ void choose_pages(const TensorView& q, const PageSummaries& summaries, const Dev
 // Of `scratch`, which serves calls one behind another; its memory is fresh, or was left by such a call.
 size_t choose_pages_bytes(int batch, int num_kv_heads, int64_t most_pages);
 
-// The same of a choice that was made elsewhere: selected int32 [batch, num_kv_heads, budget], as choose_pages returns
-// it. On a card a place that is out of range or out of order, and a choice without the request's last page, are treated
-// like a page id that is out of range.
+// Writes a choice that was made elsewhere into an uploaded plan: selected int32 [batch, num_kv_heads, budget], as
+// choose_pages returns it. On a card a place that is out of range or out of order, and a choice without the request's
+// last page, are treated like a page id that is out of range.
 void set_pages(const TensorView& selected, const DeviceBatch& batch, const PlannedPages& planned, Stream stream = {});
 
 }  // namespace weft

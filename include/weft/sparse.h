@@ -48,7 +48,7 @@ class Structure {
 // wrong element: an indptr begins at 0 and never falls, indices of a row rise and lie below the extent, and all fits 32
 // bits.
 Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int32_t> indptr, std::span<const int32_t> indices);
-// The same of arrays of 64 bits whose numbers fit 32, as other libraries give them.
+// From arrays of 64 bits whose numbers fit 32, as other libraries give them.
 Structure csr(int64_t num_rows, int64_t num_cols, std::span<const int64_t> indptr, std::span<const int64_t> indices);
 // `width` places a row; a place that is not used holds num_cols, behind those that are.
 Structure ell(int64_t num_rows, int64_t num_cols, int64_t width, std::span<const int32_t> indices);
@@ -265,8 +265,8 @@ void batched_spmm(const Structure& a, const TensorView& values, const TensorView
                   Stream stream = {});
 void batched_sddmm(const Structure& a, const TensorView& x, const TensorView& y, const TensorView& out,
                    Stream stream = {});
-// The same in blocks: `blocks` is CSR of block rows and columns (bsr_from_coo, band, butterfly), values and out are
-// [heads, nnzb, block, block]; rows and columns are whole blocks. Without heads, one rank less everywhere: weights.
+// One structure of blocks for all heads, CSR of block rows and columns (bsr_from_coo, band, butterfly): values and out
+// are [heads, nnzb, block, block], rows and columns whole blocks. Without heads, one rank less everywhere: weights.
 void block_spmm(const Structure& blocks, const TensorView& values, const TensorView& b, const TensorView& c,
                 Stream stream = {});
 void block_sddmm(const Structure& blocks, const TensorView& x, const TensorView& y, const TensorView& out,

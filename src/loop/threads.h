@@ -1,4 +1,4 @@
-// What each thread of a GPU runs of a nest whose loops are bound to blocks and threads.
+// What each thread of a GPU runs of a nest whose loops are bound to CTAs and threads.
 //
 //   Body body = thread_body(function, phase);   // with barriers where threads of a CTA exchange values
 //   shared_bytes(body);                         // what a launch has to give a CTA

@@ -42,7 +42,7 @@ class Backend {
   virtual void soft_cap(const TensorView& x, float cap, Stream stream) const = 0;
   // Row r of x [rows, heads, dim] by row r of the table.
   virtual void rotate(const TensorView& x, const RopeTable& table, Stream stream) const = 0;
-  // The same with positions [rows] on the device. Cards alone.
+  // Row r of x by positions[r], which lie on the device. Cards alone.
   virtual void rotate_at(const TensorView&, const TensorView&, const RopeFrequencies&, Stream) const {}
   virtual void multiply(const MatmulCall& call, Stream stream) const = 0;
   virtual void append(const AppendCall& call, Stream stream) const = 0;
@@ -53,7 +53,7 @@ class Backend {
   // are there when it returns.
   virtual void draw(const TensorView& logits, std::span<const TokenDraw> how, std::span<int32_t> ids,
                     Stream stream) const = 0;
-  // The same into ids int32 [rows] beside the logits, which the next Stream::synchronize() waits for: on a card it
+  // As draw(), into ids int32 [rows] beside the logits, which the next Stream::synchronize() waits for: on a card it
   // throws for a row that gets -1.
   virtual void draw_beside(const TensorView& logits, std::span<const TokenDraw> how, const TensorView& ids,
                            Stream stream) const = 0;

@@ -50,7 +50,7 @@ class RowDraw {
   int32_t draw(std::span<const float> row, const TokenDraw& how);
   // The id; -1 where each logit is -inf or NaN, or a row of probabilities has no mass, NaN or inf.
   int32_t draw(std::span<const float> row, const tile::DrawRule& rule, uint64_t bits);
-  // The same of any number of tokens of a row, which stays as it is. false: as -1 above. The rule is not greedy.
+  // For many calls of drawn() while the row stays as it is. False where draw() gives -1. The rule is not greedy.
   bool keep(std::span<const float> row, const tile::DrawRule& rule);
   int32_t drawn(uint64_t bits) const;
   // The ids of the k largest logits in their order; fewer where fewer are above -inf. Beside inf only its equals.

@@ -1,4 +1,4 @@
-// What every primitive asks of the line that calls it.
+// Reads the operands of a line of a schedule: what every primitive begins with.
 #pragma once
 
 #include <algorithm>

@@ -14,14 +14,14 @@ struct Architecture {
 
   // What a CTA may have where two are to fit a multiprocessor.
   constexpr int half_of_shared() const { return shared_of_multiprocessor / 2 - 1024; }
-  // The same of three.
+  // What a CTA may have where three are to fit.
   constexpr int third_of_shared() const { return shared_of_multiprocessor / 3 - 1024; }
   // CTAs that it holds at once: two, which tiles are made for, or one where shared memory has no room for another.
   // Registers have: of 128 threads, 255 each are half.
   constexpr int resident_ctas(int shared_bytes) const { return shared_bytes <= half_of_shared() ? 2 : 1; }
 };
 
-// Of those that compilers make code for (jit::nvrtc_architectures). Throws Error(unsupported) for another name.
+// One of those that NVRTC makes code for (jit::nvrtc_architectures), by its name. Throws Error(unsupported) for others.
 const Architecture& find_architecture(std::string_view name);
 
 }  // namespace weft::attention::cuda

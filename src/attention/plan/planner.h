@@ -30,7 +30,7 @@ class Planner {
   // A plan from the bytes that a workspace held up to its partial states. covers and update do not go on from it.
   // Throws Error(invalid_file | plan_mismatch).
   static Plan restore(const KernelTraits& traits, std::span<const char> bytes);
-  // Those of prefixes that are given, else of those in the page tables.
+  // Levels of the prefixes that are given, else of those that the page tables share.
   static SharedLevels shared_levels(const KernelTraits& traits, const PlanInput& input,
                                     const SharedPrefixes* prefixes = nullptr);
 };

@@ -59,8 +59,8 @@ struct AttentionItems {
 // more than kMostRows rows, and what plans throw.
 AttentionItems attention_items(const Partition& partition, const Step& step, int window);
 
-// The same from step to step: `plan` and `items` are those of the last one, or empty. Planned anew only where the plan
-// does not cover the step (Plan::covers): the items are those that a new plan gives. True: it was.
+// Brings `plan` and `items` of the step before, or empty ones, up to this step: the items are those that a new plan
+// gives. Returns whether it planned anew, which it does where the plan does not cover the step (Plan::covers).
 bool update_items(const Partition& partition, const Step& step, int window, std::optional<Plan>& plan,
                   AttentionItems& items);
 

@@ -17,14 +17,14 @@ KernelText cap_kernel();
 KernelText add_row_kernel();
 KernelText rotate_kernel();
 KernelText rotate_at_kernel();
-// Of a cache of fp32, fp16, bf16 or int8. Throws Error(unsupported) for another.
+// Into a cache of fp32, fp16, bf16 or int8. Throws Error(unsupported) for another.
 KernelText append_kernel(DType cache, KvScales scales);
 // `query`: fp32 or bf16.
 KernelText qkv_kernel(DType cache, KvScales scales, DType query);
 // Of keys, queries and summaries in fp32, fp16 (not summaries) or bf16; `rows`: queries at a time, 1, 2 or 4.
 KernelText summarise_kernel(DType keys, DType summaries);
 KernelText choose_pages_kernel(DType queries, DType summaries, int rows);
-// The same in bf16, from sm_90 on: dims a multiple of 16 up to kMostProductDim.
+// Chooses by products in bf16, from sm_90 on: dims a multiple of 16 up to kMostProductDim.
 KernelText choose_by_products_kernel(int dim);
 KernelText set_pages_kernel();
 KernelText linear_kernel(WeightType weights, int rows, int outputs, bool gated);

@@ -81,8 +81,8 @@ class Dependences {
   // Whether the two may access one element where the point of `a` lies so to the point of `b`.
   bool may_meet(const MemoryAccess& a, const MemoryAccess& b, const Directions& directions) const;
 
-  // The same where the point of `a` lies in another iteration of `loop_a`, by its number, than that of `b` in one of
-  // `loop_b`, which stand around the one and the other.
+  // Whether the two may access one element where iterations of `loop_a`, around `a`, and `loop_b`, around `b`, have
+  // different numbers.
   bool may_meet_in_others(const MemoryAccess& a, const Stmt& loop_a, const MemoryAccess& b, const Stmt& loop_b,
                           const Directions& directions) const;
 

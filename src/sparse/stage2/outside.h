@@ -21,7 +21,7 @@ struct Runs {
   bool exact = true;  // the block runs wherever they hold
 };
 Runs runs_of(const Nest& nest, size_t from, const Names& kept, const std::vector<const Stmt*>& left_out);
-// Those that neither facts nor the others prove, as one condition; none where all are proven.
+// The conjunction of the conditions that neither facts nor other conditions prove; none where all are proven.
 Expr unproven(const loop::Facts& facts, std::vector<Expr> conditions);
 
 // `inner` stands within `kept`, this within `outer`, and both are taken out of `left_out`. Returns `inner`, in a

@@ -51,7 +51,7 @@ void blockize(Stage2& stage, const std::string& loop, const std::string& block);
 void tensorize(Stage2& stage, const std::string& loop, const std::string& intrinsic);
 // Lets the nest of `block` share the outer loops of another nest up to `loop`: there it runs first, in every iteration.
 void compute_at(Stage2& stage, const std::string& block, const std::string& loop);
-// The same for a block that comes after the other: there it runs last.
+// Lets the nest of `block`, which comes after that of `loop`, share its outer loops: there it runs last.
 void reverse_compute_at(Stage2& stage, const std::string& block, const std::string& loop);
 // A reduction loop becomes spatial: every iteration adds to a partial sum of its own, and a second block sums them up
 // in order. A factor that is the same in all of them multiplies the sum, where something is added.

@@ -19,11 +19,11 @@ struct Measured {
 
 // Tells structures, calls, instruction sets and processors, or cards, apart. Reads every index of the structure.
 std::string results_key(const Structure::Data& structure, const std::string& call, Device device = {});
-// The same for all structures of which this is said, on a card (card_choice.h).
+// One key for all structures that are alike in this (card_choice.h), on a card.
 std::string likeness_key(const std::string& likeness, const std::string& call, Device device);
-// Those in the order in which they were kept; none where there are none, or none that can be read.
+// What was kept under the key, in that order; nothing where nothing was, or it cannot be read.
 std::vector<Measured> read_results(const std::string& key);
-// In place of what was kept, in one step. False where the cache's folder cannot be written.
+// Replaces what was kept, in one step. False where the cache's folder cannot be written.
 bool keep_results(const std::string& key, const std::vector<Measured>& results);
 
 }  // namespace weft::sparse

@@ -36,7 +36,7 @@ struct AttentionForm {
 // A state of which the row sees no key is in no list, so a row's list follows from its own keys. An item of more
 // than kItemRows rows and heads, or with more heads than a round has, is a broken promise (InternalError).
 AttentionTables attention_tables(const AttentionItems& items, const Step& step, const AttentionForm& form);
-// The same in the place of the last step's, and faster where items are in the same order.
+// Overwrites the tables of the step before: faster where its items are in the same order.
 void update_tables(const AttentionItems& items, const Step& step, const AttentionForm& form, AttentionTables& tables);
 
 }  // namespace weft::decode::fused

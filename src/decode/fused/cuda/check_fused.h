@@ -20,7 +20,7 @@ Partition check_fused(const ModelConfig& config, const ModelSources& sources, co
 void check_shape(const ModelConfig& config, const Program& program);
 void check_weights(const Partition& partition);
 
-// The same for the layout of a layer's pages: a token's head is one copy, of whole 16 bytes.
+// Throws Error(unsupported) for pages in which a token's head is not one copy of whole 16 bytes.
 void check_pages(const KvCache& layer);
 
 }  // namespace weft::decode::fused

@@ -21,7 +21,7 @@ struct HeadOfRow {
   int column;         // of the product: its first one
   const float* norm;  // null: none
   bool turns;
-  // Of its first band: the first slot; and from a panel to the next.
+  // The first slot of its first band, and how many slots lie from a panel to the next.
   const int* first_slot;
   int stride;
 };
