@@ -4,20 +4,21 @@
     bench/measure_gpu.py steps --model MODEL.gguf      on a machine with a card: measures
     bench/steps_table.py                               prints the tables, of bench/results/gpu.jsonl or of FILE
     bench/steps_table.py --write                       puts them into docs/kernels/decode.md, between its `steps` marks
+    bench/steps_table.py --check                       says whether they are there
 
 Speeds are tokens a second of one request, with logits on the host and with ids alone; a share is of the rate at which the card
 reads the step's weights, keys and values in the same run. Fused and layered steps took turns, unless a note of the part says
 that there was no room for both.
 """
-import argparse
 import json
 import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/kernels/decode.md"
-BEGIN, END = "<!-- steps:begin -->", "<!-- steps:end -->"
+import page
+from page import markdown
+
+PAGE = "docs/kernels/decode.md"
 CASE = re.compile(r"(.*) decode batch(\d+) ctx(\d+), (layered|fused)$")
 FORMS = ("fused", "layered")
 
@@ -36,11 +37,6 @@ def read(path):
         if line.get("card") and line["card"] not in cards:
             cards.append(line["card"])
     return cases, cards
-
-
-def markdown(head, rows):
-    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
-    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
 
 
 def cell(forms, form, metric, text):
@@ -87,23 +83,11 @@ def tables(path):
     return "\n\n".join(part for part in parts if part)
 
 
-def written(page, text):
-    begin, end = page.find(BEGIN), page.find(END)
-    if begin < 0 or end < begin:
-        sys.exit(f"{PAGE}: has no marks {BEGIN} and {END}")
-    return page[:begin] + f"{BEGIN}\n{text}\n" + page[end:]
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=pathlib.Path, default=ROOT / "bench/results/gpu.jsonl")
-    parser.add_argument("--write", action="store_true", help=f"into {PAGE.relative_to(ROOT)}")
+    parser = page.parser(__doc__, PAGE)
+    parser.add_argument("file", nargs="?", type=pathlib.Path, default=page.ROOT / "bench/results/gpu.jsonl")
     arguments = parser.parse_args()
-    text = tables(arguments.file)
-    if not arguments.write:
-        print(text)
-        return
-    PAGE.write_text(written(PAGE.read_text(), text))
+    page.finish(arguments, PAGE, {"steps": tables(arguments.file)})
 
 
 if __name__ == "__main__":

@@ -65,14 +65,6 @@ class StepsTable(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertIn("holds no steps", run.stderr)
 
-    def test_tables_go_between_the_marks_of_the_page(self):
-        page = f"before\n{steps_table.BEGIN}\nold\n{steps_table.END}\nbehind\n"
-        new = steps_table.written(page, "new")
-        self.assertEqual(new, f"before\n{steps_table.BEGIN}\nnew\n{steps_table.END}\nbehind\n")
-        self.assertEqual(steps_table.written(new, "new"), new)
-        with self.assertRaises(SystemExit):
-            steps_table.written("no marks", "new")
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """The tables of SparseTIR's evaluation, of what was measured here.
 
-    bench/peers/sparse_tables.py            prints them
-    bench/peers/sparse_tables.py --write    puts them into docs/sparse/evaluation.md, between its `measured` marks
+    bench/sparse_tables.py            prints them
+    bench/sparse_tables.py --write    puts them into docs/sparse/evaluation.md, between its `measured` marks
+    bench/sparse_tables.py --check    says whether they are there
 
 Reads bench/results/sparse-alone.jsonl (`bench/measure.py --sparse`) and bench/results/sparse.jsonl (`bench/peers/compare.py`);
 measures nothing. Speeds over several widths are geometric means.
 """
-import argparse
 import json
-import pathlib
 import re
 import statistics
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-PAGE = ROOT / "docs/sparse/evaluation.md"
-BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
+import page
+from page import markdown
+
+PAGE = "docs/sparse/evaluation.md"
 PAPER_PADDING = {"cora": (2, 15.9), "pubmed": (5, 23.1)}  # Table 3.1, of the graphs that are here
 ABLATION = re.compile(r"ablation (formats of spmm|schedules of spmm|schedules of sddmm|phases of spmm|sums of spmm|"
                       r"empty rows of blocks,|pruned weights|rgcn|convolution) (.*): ([^:]*)$")
@@ -25,11 +25,6 @@ HYB = re.compile(r"hyb\((\d+), (\d+)\)")
 
 def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def markdown(head, rows):
-    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
-    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
 
 
 def mean(values):
@@ -174,16 +169,10 @@ def about(rows, lines):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="into docs/sparse/evaluation.md")
-    arguments = parser.parse_args()
-    results = ROOT / "bench/results"
+    arguments = page.parser(__doc__, PAGE).parse_args()
+    results = page.ROOT / "bench/results"
     rows, lines = read(results / "sparse-alone.jsonl"), read(results / "sparse.jsonl")
-    text = f"Measured: {about(rows, lines)}.\n\n{sections(rows, lines)}"
-    if not arguments.write:
-        return print(text)
-    old = PAGE.read_text()
-    PAGE.write_text(old[:old.index(BEGIN) + len(BEGIN)] + "\n" + text + "\n" + old[old.index(END):])
+    page.finish(arguments, PAGE, {"measured": f"Measured: {about(rows, lines)}.\n\n{sections(rows, lines)}"})
 
 
 if __name__ == "__main__":
