@@ -16,8 +16,8 @@ struct Rounding {
   double query_steps = 0, probability_steps = 0;
   int probability_tile = 0;  // a row of probabilities has one scale for so many tokens in sequence, at most
 
-  // Where integers are multiplied as subnormal numbers, what products lose follows from the least normal number: a value
-  // counts as so many units of its scale, at least.
+  // Where integers are multiplied as subnormal numbers, what products lose follows from the least normal number: a
+  // value counts as so many units of its scale, at least.
   double least_units = 0;
 
   // Functors in the type of kernels: what an error of weft::tanh is, in units of the last place and beside those, and
