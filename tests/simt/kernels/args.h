@@ -42,7 +42,7 @@ struct ConvertArgs {
   unsigned short* stored;  // [num_values] in fp16
 };
 
-inline constexpr int kInstructionWords = 82;  // that every lane tells
+inline constexpr int kInstructionWords = 81;  // that every lane tells
 struct InstructionsArgs {
   unsigned* words;       // [kInstructionWords, 32]
   float* near;           // [2, 128]: exp2, log2, which a card rounds in its own way

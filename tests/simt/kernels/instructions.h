@@ -110,10 +110,9 @@ WEFT_KERNEL(32, 1) void weft_instructions(WEFT_PARAM weft::InstructionsArgs args
        3 * ptx::shuffle_among<32>(static_cast<u32>(lane), 19));
 #if WEFT_SM >= 80
   u32 t[6];
-  for (int i = 0; i < 6; ++i) t[i] = ptx::to_tf32(static_cast<float>((lane * 7 + i * 3) % 13 - 6));
+  for (int i = 0; i < 6; ++i) t[i] = ptx::to_bits(static_cast<float>((lane * 7 + i * 3) % 13 - 6));
   float s[4] = {static_cast<float>(lane), 0.f, -1.f, 2.f};
   ptx::mma_m16n8k8_tf32(s, {t[0], t[1], t[2], t[3]}, t[4], t[5]);
   tell_all(s);
-  tell(ptx::to_tf32(1.f + 0x1p-11f * static_cast<float>(lane)) & ~0x1fffu);  // half of a last place, up
 #endif
 }

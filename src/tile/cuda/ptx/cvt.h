@@ -31,14 +31,6 @@ WEFT_INLINE u32 to_bf16x2(float low, float high) {
   return round(high) << 16 | round(low);
 #endif
 }
-#if WEFT_SM >= 80
-// To nearest, ties away from 0: 11 bits, the others are 0.
-WEFT_INLINE u32 to_tf32(float x) {
-  u32 y;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-  return y;
-}
-#endif
 WEFT_INLINE float from_fp16(u16 bits) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "tile/cuda/ptx/cp_async.h"
-#include "tile/cuda/ptx/cvt.h"
 #include "tile/cuda/ptx/ldmatrix.h"
 #include "tile/cuda/ptx/math.h"
 #include "tile/cuda/ptx/mma.h"
@@ -53,7 +52,7 @@ struct Operand<float> {
       load_matrices<kDepthsSideBySide, kDepthFirst>(x, tile, step, o, k + 8 * half, is_half);
       WEFT_UNROLL
       for (int i = 0; i < 4; ++i) {
-        high[half][i] = ptx::to_tf32(ptx::from_bits(x[i])) & ~0x1fffu;
+        high[half][i] = (x[i] + 0x1000u) & ~0x1fffu;  // to nearest; of a NaN anything, and then `low` is one
         low[half][i] = ptx::to_bits(ptx::from_bits(x[i]) - ptx::from_bits(high[half][i]));
       }
     }

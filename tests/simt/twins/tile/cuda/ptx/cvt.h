@@ -14,12 +14,6 @@ WEFT_INLINE u32 to_bf16x2(float low, float high) {
   };
   return round(high) << 16 | round(low);
 }
-#if WEFT_SM >= 80
-WEFT_INLINE u32 to_tf32(float x) {
-  const u32 bits = __builtin_bit_cast(u32, x);
-  return x != x ? 0x7fffffffu : (bits + 0x1000u) & ~0x1fffu;
-}
-#endif
 WEFT_INLINE float from_fp16(u16 bits) { return simt::from_fp16(bits); }
 #if WEFT_SM >= 89
 WEFT_INLINE void from_e4m3x4(u32 word, u32& low, u32& high) {
