@@ -91,7 +91,10 @@ class Threads {
   // memory that all threads have read when they have come here.
   void add_staged(const Stmt& loop, std::vector<Step>& steps) {
     const StagedLoop parts = staged_loop(kernel_, loop);
+    // Memory of no more iterations than there are.
     const int64_t stages = num_stages(loop);
+    int64_t kept = stages, iterations = 0;
+    if (is_integer(loop.value, &iterations) && iterations > 0) kept = std::min(stages, iterations);
     const int number = num_made_++;
     const auto name = [&](const char* what) { return fmt::format("weft_{}_{}", what, number); };
     const Expr extent = variable(name("extent")), stage = variable(name("stage")), ahead = variable(name("ahead"));
@@ -127,7 +130,7 @@ class Threads {
                      to_words(loop.value));
     for (const Stmt* memory : parts.memory) {
       Stmt all = *memory;
-      all.indices[0] = all.indices[0] * stages;
+      all.indices[0] = all.indices[0] * kept;
       own_.allocate(all);
       before.body.push_back(std::move(all));
     }
@@ -153,12 +156,12 @@ class Threads {
     around_.open(loop);
     // Nothing else in the loop waits for its copies.
     Step turn{.waits = true};
-    turn.body = {make_let(stage->name, modulo(variable(loop.name), stages)),
+    turn.body = {make_let(stage->name, modulo(variable(loop.name), kept)),
                  {.kind = Stmt::Kind::wait_copies, .value = stages - 2},
                  {.kind = Stmt::Kind::barrier}};
     around_.declare(turn.body[0]);
     const Expr next = variable(loop.name) + (stages - 1);
-    append(turn.body, copies(next, modulo(next, stages)));
+    append(turn.body, copies(next, modulo(next, kept)));
     step.steps.push_back(std::move(turn));
     for (Step& own : steps_of(at_stage(parts.rest, parts.memory, stage))) step.steps.push_back(std::move(own));
     around_.close(loop);
