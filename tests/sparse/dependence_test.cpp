@@ -92,6 +92,25 @@ TEST(Dependence, SumsAreComparedByTheBoundsOfTheirTerms) {
   EXPECT_FALSE(meet("  for v in range(n):\n    if v < 8:\n      S[v] = S[v + 8]\n", {}));
 }
 
+// Where equal terms are gone, what is left is as far apart as it was, and to the same side.
+TEST(Dependence, SumsBesideEqualTermsKeepTheirDistance) {
+  const auto meets = [](const char* stored, const char* loaded, const Directions& directions) {
+    return meet(fmt::format(R"(  for i in range(m):
+    for u in range(n):
+      for r in range(5):
+        X[T[i], T[i] + u * 8 + r{}] = X[T[i], T[i] + u * 8 + r{}] * 2.0
+)",
+                            stored, loaded),
+                directions);
+  };
+  // One of u and two of r further on.
+  EXPECT_TRUE(meets(" + 10", "", {{"u", kBefore}, {"r", kBefore}}));
+  EXPECT_TRUE(meets("", " + 10", {{"u", kAfter}, {"r", kAfter}}));
+  EXPECT_FALSE(meets(" + 10", "", {{"u", kSame}}));
+  EXPECT_FALSE(meets(" + 1", "", {{"r", kAfter}}));
+  EXPECT_FALSE(meets("", " + 1", {{"r", kBefore}}));
+}
+
 TEST(Dependence, FusedLoopsAreOneOfBothParts) {
   const auto fused = [](const std::string& indices) {
     return meet(fmt::format("  for v in range(m * n):\n    for u in range(4):\n      X[{}] = 1.0\n", indices),
