@@ -7,8 +7,10 @@
 #include <set>
 
 #include "sparse/interpret.h"
+#include "sparse/operators/card.h"
 #include "sparse/operators/long_rows.h"
 #include "sparse/tune/chosen.h"
+#include "tests/sparse/refusals.h"
 #include "tests/sparse/support.h"
 
 namespace weft::sparse::test {
@@ -88,6 +90,17 @@ TEST(CardCandidates, ComputeWhatTheProgramSays) {
       expect_same_results_on(a.structure(), ready.text, ready.schedule, ready.set);
     }
   }
+}
+
+// Registers of four elements of a warp each would leave five CTAs of eight.
+TEST(CardChoice, ThreadsHaveFewerElementsThatTakeAWarp) {
+  const auto lines = [](int64_t feat, DType dtype, int64_t each = 0) {
+    return card_edges({.iteration = "sddmm", .feat = feat, .dtype = dtype, .cut = {.each = each}});
+  };
+  expect_contains(lines(32, DType::fp32), "split(sddmm.i_j, 128)\nsddmm_em, sddmm_er = split(sddmm_ei, 32)", "8 lanes");
+  expect_contains(lines(128, DType::fp32), "split(sddmm.i_j, 16)\nsddmm_em, sddmm_er = split(sddmm_ei, 8)", "a warp");
+  expect_contains(lines(128, DType::bf16), "split(sddmm.i_j, 64)\nsddmm_em, sddmm_er = split(sddmm_ei, 16)", "half");
+  expect_contains(lines(128, DType::fp32, 4), "split(sddmm.i_j, 32)", "as a search says");
 }
 
 }  // namespace

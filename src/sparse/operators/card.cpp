@@ -11,7 +11,9 @@ namespace {
 
 constexpr int64_t kWarp = 32, kThreads = 256;
 constexpr int64_t kAhead = 4;
-constexpr int64_t kEdgesOfThread = 4;  // one after another, so that there are fewer CTAs to start
+// Elements of a thread, whose loads are on their way together. Of those that a whole warp adds up, 16 bytes a lane, two
+// have as much on its way as registers of all warps that fit allow: four leave 5 CTAs of 8.
+constexpr int64_t kEdgesOfThread = 4, kWideEdgesOfThread = 2;
 // Rows in shared memory begin at odd multiples of 8 elements: eight of them lie in different banks.
 constexpr int64_t kAlignment = 8;
 constexpr int64_t kSharedBytes = 48 << 10, kMostStages = 4;
@@ -75,7 +77,8 @@ CardLanes card_edge_lanes(int64_t feat, DType dtype, const CardCut& cut) {
 std::string card_edges(const CardEdges& edges) {
   const std::string& it = edges.iteration;
   const auto [vector, lanes, per_cta] = card_edge_lanes(edges.feat, edges.dtype, edges.cut);
-  const int64_t each = edges.cut.each > 0 ? edges.cut.each : kEdgesOfThread;
+  const int64_t own = lanes == kWarp ? kWideEdgesOfThread : kEdgesOfThread;
+  const int64_t each = edges.cut.each > 0 ? edges.cut.each : own;
   std::string text = fmt::format("sparse_fuse({0}, I, J)\nlower()\nmaterialise_rows({0}.i_j)\n", it);
   text += fmt::format("{0}_eo, {0}_ei = split({0}.i_j, {1})\n", it, per_cta * each);
   // Lanes add up once all elements of a thread are there, so that nothing waits between their loads.
