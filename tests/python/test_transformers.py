@@ -322,17 +322,17 @@ class Batches(TestCase):
 
     def check(self, model, reads_pages=True):
         kinds = []
-        run = weft.transformers._run
+        run = weft._transformers.attention._run
 
         def recorded(*args, **named):
             kinds.append(args[5])
             return run(*args, **named)
 
-        weft.transformers._run = recorded
+        weft._transformers.attention._run = recorded
         try:
             made = self.generated(model, "weft")
         finally:
-            weft.transformers._run = run
+            weft._transformers.attention._run = run
         self.assertEqual(made, self.generated(model, "paged|eager"))
         self.assertEqual(weft.KvForm.paged in kinds, reads_pages)
 

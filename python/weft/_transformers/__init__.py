@@ -1,0 +1,1 @@
+"""Weft's attention behind transformers' interfaces (weft.transformers)."""
