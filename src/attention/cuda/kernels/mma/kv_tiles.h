@@ -32,9 +32,9 @@ class KvTiles {
   WEFT_INLINE KvTiles(const Rows<Shape>& rows, const Thread<Shape>& thread) : rows_(rows), thread_(thread) {}
 
   using Listed = mma::Listed<S::kBlockSparse>;
-  // Of this thread's tokens of the first tiles.
+  // Pages of this thread's tokens of the first tiles.
   using FirstPages = Listed[Shape::kFirstTokens];
-  // As if the item's first tokens were seen: they are looked up while it is found what is.
+  // Looks up the item's first tokens, before it is known which of them are seen.
   WEFT_INLINE void look_up(const Tokens<S>& tokens, FirstPages& pages) const {
     WEFT_UNROLL
     for (int i = 0; i < Shape::kFirstTokens; ++i)
@@ -69,8 +69,8 @@ class KvTiles {
       locate(tile, key, t, t == rows_.item.kv_begin + at ? pages[i] : look_up(tile, key, t));
     }
   }
-  // The token that this thread finds in a tile, and what memory says of it: a trip there, so that a loop asks a tile
-  // ahead.
+  // The token that this thread locates in a tile, and its page, which is a trip to memory: a loop looks up a tile ahead
+  // of locate().
   struct Found {
     int t;
     Listed listed;
@@ -80,8 +80,8 @@ class KvTiles {
     const int t = token_to_load(rows_, tile, thread_.index);
     return {t, look_up(tile, thread_.index, t)};
   }
-  // Where registers have no room for that, page ids come to where the tile's sources will lie: each thread's own, with
-  // the tile kStages before it.
+  // In place of look_up(), where registers have no room for its answer: copies each thread's page id to where the
+  // tile's sources will lie, in the group of copies of the tile kStages before it.
   WEFT_INLINE void fetch_ids(int tile, int num_tiles) const {
     if ((kKeys < kThreads && thread_.index >= kKeys) || tile >= num_tiles) return;
     ptx::cp_async_4(place_of_id(tile), Shape::shared().tokens.id(token_to_load(rows_, tile, thread_.index)));
@@ -95,12 +95,12 @@ class KvTiles {
     locate(tile, thread_.index, found.t, found.listed);
   }
 
-  // A tile that was located is on its way to its stage; where there is no such tile, nothing is.
+  // Starts to copy a tile that was located to its stage; nothing where there is no such tile.
   WEFT_INLINE void fetch(int tile, int num_tiles) const {
     if (tile < num_tiles) copy(tile);
   }
 
-  // The tile's keys as their hook makes them, rounded to what is multiplied.
+  // Replaces the tile's keys by what their hook makes of them, rounded to the type that is multiplied.
   WEFT_INLINE void transform_keys(int tile) const {
     const auto keys = Shape::keys_of(tile % kStages);
     const auto* const sources = Shape::shared().sources[tile % Shape::kRing];
@@ -129,7 +129,7 @@ class KvTiles {
     WEFT_UNROLL
     for (int at = 0; at < bytes; at += kComesAtLeast) ptx::prefetch(row + at);
   }
-  // Token t, which stands in a tile's place `key`. Position and bits are the place's own, whoever stands there.
+  // Looks up token t for place `key` of a tile. Position and bits are those of the place's own token.
   WEFT_INLINE Listed look_up(int tile, int key, int t) const {
     const auto& tokens = Shape::shared().tokens;
     if constexpr (S::kBlockSparse) {
@@ -139,7 +139,7 @@ class KvTiles {
       return {tokens.page(t)};
     }
   }
-  // Behind the item's last token that one.
+  // The token of a place, or the item's last one behind its end.
   WEFT_INLINE int own_token(int tile, int key) const {
     const auto& walk = Shape::shared().walk;
     const int own = walk.at(tile) + key;

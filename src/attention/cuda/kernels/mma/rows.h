@@ -26,14 +26,14 @@ struct RowsOfItem {
   const ItemRecord& item;
   const int kv_head, first, n;
 
-  // What scores are multiplied by only where their softmax is taken: 1 where a functor sees logits, or where the
-  // largest score is not the largest logit, or log2(e) times the scale no normal number.
+  // The factor from scores to logits, where the softmax takes it in; else 1: where a functor sees logits, the largest
+  // score is not the largest logit, or log2(e) times the factor is no normal number.
   WEFT_INLINE float scale() const {
     return !Shape::kFunctor && scale_of_logits() > 0x1p-100f && scale_of_logits() < 0x1p100f ? scale_of_logits() : 1.f;
   }
-  // Whether scores are multiplied before that.
+  // Whether scores are multiplied by the factor before the softmax.
   WEFT_INLINE bool scales_logits() const { return scale() != scale_of_logits(); }
-  // From products of a head's stored numbers to logits.
+  // The factor from products of a head's stored numbers to logits.
   WEFT_INLINE float scale_of_logits() const { return p.sm_scale * HeadScales<Shape>::of_key(item); }
   WEFT_INLINE bool by_position() const { return Shape::S::kBlockSparse && header().positions_per_page > 0; }
   WEFT_INLINE bool has_bits() const { return Shape::S::kBlockSparse && header().bits_index.count > 0; }
@@ -41,7 +41,7 @@ struct RowsOfItem {
   WEFT_INLINE bool may_differ() const { return item.num_rows > 1 || by_position() || has_bits(); }
 };
 
-// By one warp: what the rows see together, and the tiles of keys [begin, end) where that lies.
+// One warp calls. Finds what the rows see together, and the tiles of keys [begin, end) that hold some of it.
 template <int kKeys, class Rows>
 WEFT_INLINE void find_seen_tiles(const Rows& rows, const FusedRow* fused, int begin, int end, VisibleRange& visible,
                                  Walk<kKeys>& walk) {
@@ -54,8 +54,8 @@ WEFT_INLINE void find_seen_tiles(const Rows& rows, const FusedRow* fused, int be
   walk = tiles;
 }
 
-// Where a tile is to have a key: in the place of a token that no row sees, or that is not there, stands the last one
-// that some row sees.
+// The token to load as a tile's key `key`: its own, or the walk's last one in place of one that no row sees or that is
+// not there.
 template <class Rows>
 WEFT_INLINE int token_to_load(const Rows& rows, int tile, int key) {
   const auto walk = rows.walk();
@@ -82,22 +82,22 @@ struct Rows : RowsOfItem<Shape> {
   }
   WEFT_INLINE static const TokenScales<Shape>& token_scales(int tile) { return mma::token_scales<Shape>(tile); }
 
-  // To shared memory. Rows behind the last one are that one again, so that functors see what exists. The last threads
-  // begin: the first ones look for pages meanwhile.
+  // Finds the rows. Those behind the last one are that one again, so that functors see what exists. Rows are dealt from
+  // the last thread on: the first ones look for pages meanwhile.
   WEFT_INLINE void load(const Thread<Shape>& thread) const {
     WEFT_NO_UNROLL
     for (int r = Shape::kThreads - 1 - thread.index; r < kRows; r += Shape::kThreads)
       Shape::shared().rows[r] = fused_row(call, item, kv_head, first + (r < n ? r : n - 1));
   }
 
-  // By one warp, once they are there: what they see together, and the tiles of keys where that lies, up to the item's
-  // end.
+  // One warp calls, once the rows are there. Finds what they see together, and the tiles that hold some of it, up to
+  // the item's end.
   WEFT_INLINE void find_visible(int end) const {
     auto& s = Shape::shared();
     find_seen_tiles<Shape::kKeys>(*this, s.rows, item.kv_begin, end, s.visible, s.walk);
   }
 
-  // Queries, as their hook makes them, are on their way to shared memory.
+  // Starts to copy queries to shared memory, or stores what their hook makes of them.
   WEFT_INLINE void load_queries(const Thread<Shape>& thread) const {
     if constexpr (Shape::H::query_transform) {
       WEFT_NO_UNROLL

@@ -52,8 +52,8 @@ struct States {
     exponents = kLargestExponent * 0x01010101u;
   }
 
-  // Scores of fragments from `fragment` on become probabilities, and o relative to the new maximum. Most tiles leave
-  // the maxima as they are.
+  // Turns scores of fragments from `fragment` on into probabilities, and scales o where a maximum has grown, which most
+  // tiles leave as it is.
   WEFT_INLINE void to_probabilities(typename Shape::Scores& scores, float to_log2, int fragment = 0) {
     float shrink[kStep][2];
     auto& own = reinterpret_cast<tile::RowState(&)[kStep]>(rows[fragment]);
@@ -77,7 +77,7 @@ struct States {
     }
   }
 
-  // By the warp: whether some element of o is NaN or Inf.
+  // All lanes of the warp call. Whether some element of o is NaN or Inf.
   WEFT_INLINE bool has_non_finite() const {
     float zero = 0;
     WEFT_UNROLL
