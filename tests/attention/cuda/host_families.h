@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "attention/cuda/family.h"
 #include "attention/plan/planner.h"
@@ -29,6 +32,38 @@ inline std::string wrong_by(const attention::cuda::Family& family, Problem& prob
   problem.poison_outputs();
   run_on(host_machine(), kernel, plan, problem.tensors());
   return problem.compare(spec.q_dtype);
+}
+
+// Outputs of 16 bits that begin anywhere, as do their rows and heads, have the bits that they have elsewhere, and nothing
+// between them is written.
+inline void expect_outputs_anywhere(Problem& problem, const AttentionSpec& spec, const PlanInput& input) {
+  const AttentionKernel kernel = build_on(host_machine(), spec);
+  const Plan plan = kernel.plan(input);
+  AttentionTensors tensors = problem.tensors();
+  run_on(host_machine(), kernel, plan, tensors);
+  const TensorView o = tensors.o;
+  const int64_t rows = o.shape(0), heads = o.shape(1), dim = o.shape(2);
+  struct {
+    int64_t first, of_row, of_head;
+  } const places[] = {{1, heads * dim, dim}, {0, heads * dim + 1, dim}, {0, heads * (dim + 8), dim + 4}};
+  for (const auto& [first, of_row, of_head] : places) {
+    std::vector<uint16_t> got(static_cast<size_t>(first + rows * of_row), 0xffff), expected = got;
+    const auto at = [&](int64_t row, int64_t head) { return first + row * of_row + head * of_head; };
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t head = 0; head < heads; ++head)
+        std::copy_n(o.as<uint16_t>() + row * o.stride(0) + head * o.stride(1), dim, expected.begin() + at(row, head));
+    tensors.o =
+        TensorView(got.data(), spec.o_dtype, std::vector{static_cast<int64_t>(got.size())}, std::vector<int64_t>{1});
+    const Placed placed(host_machine(), tensors);
+    AttentionTensors there = placed.tensors();
+    there.o = TensorView(static_cast<uint16_t*>(there.o.data()) + first, spec.o_dtype, std::vector{rows, heads, dim},
+                         std::vector<int64_t>{of_row, of_head, 1}, host_machine().device());
+    Workspace workspace(host_machine().device(), plan.workspace_bytes());
+    plan.upload(workspace);
+    kernel.run(workspace, there);
+    placed.fetch();
+    EXPECT_EQ(got, expected) << first << ", " << of_row << ", " << of_head;
+  }
 }
 
 // A value's first element becomes `value`, which is no finite number: so do the first elements of rows that see its

@@ -40,6 +40,8 @@ Case latent_rows(int dim_vo, DType type = DType::bf16) {
 TEST(HostMachineLatent, IsOneTensorOrTwoInPagesOfAnySize) {
   Case c = latent_rows(128);
   EXPECT_EQ(wrong_in_latent(c), "") << "ckv and kpe";
+  Problem problem(c);
+  testing::expect_outputs_anywhere(problem, problem.spec(), problem.input(2));
   c.five_d = true;
   c.page_size = 1;
   EXPECT_EQ(wrong_in_latent(c), "") << "one tensor";

@@ -101,6 +101,7 @@ TEST(HostMachineProducer, WritesStatesThatAreMerged) {
   AttentionSpec spec = problem.spec();
   spec.loader = Loader::tma;
   EXPECT_EQ(wrong_by_producer(problem, spec, problem.input(1)), "");
+  testing::expect_outputs_anywhere(problem, spec, problem.input(1));
   for (const int split : {64, 320}) {  // half a tile, and two and a half
     const PlanInput input = problem.input(7, PlanMode::fixed_split, split);
     EXPECT_GT(build_on(host_machine(), spec).plan(input).num_partials(), 0);

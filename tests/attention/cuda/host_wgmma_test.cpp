@@ -50,6 +50,7 @@ TEST_P(HostMachineWarpgroups, AgreeWithTheReferenceWithinItsBound) {
   EXPECT_EQ(wrong_in_products(problem, problem.spec(), problem.input(2),
                               vo > 128 ? attention::TileKind::streamed : attention::TileKind::packed),
             "");
+  if (qk == 64) testing::expect_outputs_anywhere(problem, spec_of(problem), problem.input(1));
 }
 INSTANTIATE_TEST_SUITE_P(Dims, HostMachineWarpgroups,
                          ::testing::Values(Dims{DType::bf16, 64, 64}, Dims{DType::fp16, 128, 128},
