@@ -34,8 +34,8 @@ inline std::string wrong_by(const attention::cuda::Family& family, Problem& prob
   return problem.compare(spec.q_dtype);
 }
 
-// Outputs of 16 bits that begin anywhere, as do their rows and heads, have the bits that they have elsewhere, and nothing
-// between them is written.
+// Outputs of 16 bits that begin anywhere, as do their rows and heads, have the bits that they have elsewhere, and
+// nothing between them is written.
 inline void expect_outputs_anywhere(Problem& problem, const AttentionSpec& spec, const PlanInput& input) {
   const AttentionKernel kernel = build_on(host_machine(), spec);
   const Plan plan = kernel.plan(input);
