@@ -181,7 +181,7 @@ TEST(Tensorize, CopiesOperandsThatAreInNoRows) {
 TEST(Tensorize, CopiesOperandsOfDoublesInDoubles) {
   std::string program = dense_program();
   for (size_t at = 0; (at = program.find("fp32", at)) != program.npos;) program.replace(at, 4, "fp64");
-  program.replace(program.find("A[i, l] *"), 9, "A[i // 2, l] *");
+  program.replace(program.find("A[i, l] *"), 9, "A[i * 2 // 3, l] *");
   const Operator op =
       compile(parse(program), "lower()\ndecompose_reduction(product.i)\ntensorize(product.i, product)\n", Device::cpu(),
               {.set = {{"m", 8}, {"n", 16}, {"inner", 8}}, .stop_after = "generate"});
