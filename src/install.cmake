@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 
 weft_library(core FOLDERS base device_cpu device_cuda device jit loop attention_text attention sparse_compiler sparse_files sparse ops)
-weft_library(model FOLDERS models decode serve LIBRARIES weft_core ${WEFT_PCRE2})
+weft_library(model FOLDERS models_template models decode serve LIBRARIES weft_core ${WEFT_PCRE2})
 if(WEFT_LINK_STATIC)
   return()
 endif()
