@@ -66,10 +66,11 @@ inline void expect_outputs_anywhere(Problem& problem, const AttentionSpec& spec,
   }
 }
 
-// A value's first element becomes `value`, which is no finite number: so do the first elements of rows that see its
-// token, and everything else keeps every bit. Of latent rows, which are keys too, nothing is said of rows that see it.
+// A value's first element becomes `value`, which is no finite number: so do the first elements of the first request's
+// rows that see its token, or what a hook makes of them, and everything else keeps every bit. Of latent rows, which are
+// keys too, nothing is said of rows that see it.
 inline void expect_to_reach_who_sees_it(Problem& problem, const AttentionSpec& spec, const PlanInput& input, int token,
-                                        double value) {
+                                        double value, std::optional<double> hooked = {}) {
   const AttentionKernel kernel = build_on(host_machine(), spec);
   const Plan plan = kernel.plan(input);
   const auto outputs = [&] {
@@ -84,10 +85,13 @@ inline void expect_to_reach_who_sees_it(Problem& problem, const AttentionSpec& s
   const auto bits = static_cast<size_t>(bits_of(spec.o_dtype)) / 8;
   int reached = 0;
   for (int64_t i = 0; i < o.size(); ++i) {
-    const bool sees = problem.sees(0, static_cast<int>(i / of_query), token);
+    const auto query = static_cast<int>(i / of_query);
+    const bool sees = query < input.qo_indptr[1] && problem.sees(0, query, token);
     if (sees && i % dim == 0) {
       const double got = testing::get(o.data(), spec.o_dtype, i);
-      ASSERT_TRUE(std::isnan(value) || spec.kv_form == KvForm::latent ? !std::isfinite(got) : got == value) << i;
+      ASSERT_TRUE(std::isnan(value) || spec.kv_form == KvForm::latent ? !std::isfinite(got)
+                                                                      : got == hooked.value_or(value))
+          << i;
       ++reached;
     } else if (!sees || spec.kv_form != KvForm::latent) {
       const size_t at = static_cast<size_t>(i) * bits;

@@ -37,10 +37,10 @@ std::string wrong_by_producer(const Case& c, int workers = 2, std::optional<Load
   spec.loader = loader;
   return wrong_by_producer(problem, spec, problem.input(workers));
 }
-// Two tiles of 128 rows, three of 128 keys, and a request of one row.
+// Two tiles of 128 rows, three of 128 keys, all but one of whose second the first row sees, and a request of one row.
 Case producer_case(int dim_qk = 32, int dim_vo = 32) {
   Case c = case_of(DType::bf16, dim_qk, dim_vo);
-  c.lengths = {{26, 300}, {1, 70}};
+  c.lengths = {{26, 280}, {1, 70}};
   return c;
 }
 
@@ -51,6 +51,10 @@ TEST(HostMachineProducer, TakesEveryFormAndMask) {
     c.page_size = page_size;
     EXPECT_EQ(wrong_by_producer(c), "") << "pages of " << page_size;
   }
+  c.lengths[0].first = c.lengths[1].first = 128;  // of a head: a tile's rows, and no more
+  c.group = 1;
+  EXPECT_EQ(wrong_by_producer(c, 1), "") << "whole tiles of rows";
+  c = producer_case();
   c.page_size = 64;
   c.window = 30;
   EXPECT_EQ(wrong_by_producer(c), "") << "a window over pages of 64 tokens";
@@ -313,7 +317,7 @@ TEST(HostMachineProducer, SaysWhatItDoesNotConvert) {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The last two of 26 queries see it.
+// The last two of 26 queries see it, and another the last 15.
 TEST(HostMachineProducer, KeepsAValueThatIsNoNumberToTheRowsThatSeeIt) {
   for (const int page_size : {16, 1}) {
     Case c = producer_case();
@@ -321,6 +325,10 @@ TEST(HostMachineProducer, KeepsAValueThatIsNoNumberToTheRowsThatSeeIt) {
     c.page_size = page_size;
     Problem problem(c);
     testing::expect_to_reach_who_sees_it(problem, problem.spec(), problem.input(2), 133, kInfinity);
+    // In the tile that is multiplied last, of which is told when the next rows' keys are fetched.
+    c.lengths = {{26, 135}, {26, 135}};
+    Problem last(c);
+    testing::expect_to_reach_who_sees_it(last, last.spec(), last.input(1), 120, kInfinity);
   }
   Listed listed(listed_case());
   testing::expect_to_reach_who_sees_it(listed.problem, listed.spec, listed.input, 688, kInfinity);
@@ -330,16 +338,18 @@ TEST(HostMachineProducer, AddsAValueThatIsNoNumberToWhatAHookOfOutputsIsGiven) {
   Case c = producer_case();
   c.lengths = {{26, 135}};
   c.variant = variants::attention_sink();
+  const std::string own = "0 : x[i]";
+  c.variant.text.replace(c.variant.text.find(own), own.size(), "0 : -x[i]");  // of what is added twice: no number
   const std::vector<float> sinks{0.5f, -1, 2, 0, 1};
   c.tensors = {{"sinks", TensorView(sinks.data(), DType::fp32, {5})}};
   EXPECT_EQ(wrong_by_producer(c, 1), "");
   Problem problem(c);
   AttentionSpec spec = problem.spec();
   spec.loader = Loader::tma;
-  testing::expect_to_reach_who_sees_it(problem, spec, problem.input(1), 133, kInfinity);
+  testing::expect_to_reach_who_sees_it(problem, spec, problem.input(1), 133, kInfinity, -kInfinity);
   problem.put_value(0, 133, 0);
   const PlanInput cut = problem.input(1, PlanMode::fixed_split, 64);  // by way of partials
-  testing::expect_to_reach_who_sees_it(problem, spec, cut, 133, kInfinity);
+  testing::expect_to_reach_who_sees_it(problem, spec, cut, 133, kInfinity, -kInfinity);
 }
 
 // What no map describes is refused where boxes are named, and else comes in another way.
