@@ -9,6 +9,7 @@ namespace weft::attention::cpu::WEFT_ISA_NAME {
 namespace {
 
 static_assert(kLanes == kTileRows && kTileBytes == kLanes * sizeof(float));
+static_assert(kRowsBeyond == kTileRows - 1);  // multiply_block reads whole tiles of rows
 constexpr int kMostVectors = 4;
 constexpr long long kPanelBytes = kPanel * sizeof(float);
 
