@@ -2,8 +2,8 @@
 // ahead of the warpgroups that multiply them, over all items of the CTA.
 //
 // Values of a tile that some rows do not see whole are looked at before they are multiplied: a probability of 0 times
-// NaN is NaN. Those that no row sees become zeros, as do those that are not finite, which are added in the end to the
-// rows that see them.
+// NaN is NaN. Where some are not finite, those become zeros, and are added in the end to the rows that see them, as do
+// all that no row sees.
 #pragma once
 
 #include "attention/cuda/kernels/mma/non_finite.h"
@@ -306,7 +306,7 @@ class Load {
       WEFT_UNROLL
       for (const u32 word : chunk.word) carries |= carry_of_non_finite<T>(word);
     }
-    if (carries == 0 && rows.is_seen(tile)) return;
+    if (carries == 0) return;
     bool found = false;
     WEFT_NO_UNROLL
     for (int i = 0; i < Copy::template kCopies<Shape::kKeys>; ++i) {

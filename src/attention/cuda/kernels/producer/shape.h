@@ -147,16 +147,7 @@ struct Rows : mma::RowsOfItem<Shape> {
       return (static_cast<int>(job.walk.end - at >= Shape::kKeys) & (all_see(0) | all_see(1))) != 0;
     }
   }
-  // Whether all are there, and lie where some row sees keys.
-  WEFT_INLINE bool is_seen(int of_tile) const {
-    if constexpr (Shape::S::kBlockSparse) {
-      return has_none(listed(of_tile).by_none);
-    } else {
-      const int at = job.walk.at(of_tile), begin = job.item.first_pos + at;
-      return job.walk.end - at >= Shape::kKeys && job.visible.is_seen(begin, begin + Shape::kKeys);
-    }
-  }
-  // Whether key `key` of a tile is.
+  // Whether key `key` of a tile is there, and lies where some row sees keys.
   WEFT_INLINE bool is_seen(int of_tile, int key) const {
     if constexpr (Shape::S::kBlockSparse) {
       return (listed(of_tile).by_none[key / 32] >> key % 32 & 1) == 0;
