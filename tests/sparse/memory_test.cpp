@@ -132,6 +132,27 @@ TEST(Memory, OfALoopOverPiecesIsAPiece) {
                              "set_scope(P, register)\n";
   expect_contains(stage2_of(program, nested), "allocate P_local[2]: fp32 in register", "pieces of pieces");
   expect_same_results(program, nested, {});
+  // Places that reach into another iteration's, or are pieces of two lengths, are all in one memory.
+  const auto kept_by = [](const char* stored, const char* loaded) {
+    return fmt::format(R"(program p(m):
+  I = dense_fixed(4)
+  U = dense_fixed(4)
+  W = dense_fixed(18)
+  X = buffer(I, U): fp32
+  P = temporary(W): fp32
+  Z = buffer(I, U): fp32
+  iterate it(I, U) "SS" as (i, u):
+    P[{}] = X[i, u]
+    Z[i, u] = P[{}] * 2.0
+)",
+                       stored, loaded);
+  };
+  const std::string whole = "lower()\nset_scope(P, register)\n";
+  expect_contains(stage2_of(kept_by("i * 4 + u", "i * 4 + u"), whole), "allocate P_local[1]", "an element");
+  for (const char* place : {"i * 2 + u", "i * 4 + u + 2", "i * 2 + u % 2"}) {
+    expect_contains(stage2_of(kept_by("i * 4 + u", place), whole), "P_local[i * 4 + u] = X[i, u]", place);
+    expect_contains(stage2_of(kept_by(place, "i * 4 + u"), whole), "= P_local[i * 4 + u] * 2.0", place);
+  }
   // What reaches into the next piece leaves all of them in one memory.
   const std::string next = replaced(program, "= P[i, j]", "= P[i, j] + P[i, j + 1]");
   expect_refused(next, "lower()\ncompute_at(twice, keep.i)\nset_scope(P, register)\n", "has no literal length");

@@ -266,11 +266,16 @@ TEST(Mma, LeavesOutSumsThatNobodyReads) {
   const std::vector<double> want = interpret_operator(op, arguments, Stage::source).buffers.at("Y");
   for (const Stage stage : interpreted_stages(Stage::two))
     expect_close(interpret_operator(op, arguments, stage).buffers.at("Y"), want, 1e-6, "interpreted");
-  // Read where the row need not be there, as all are of a loop without a condition.
-  const std::string all = replaced(
-      replaced(kRows, "  P =", "  Z = buffer(T, I, K): fp32\n  P ="), "iterate add(T, Q, K) \"SSS\" as (t, i, k):\n",
-      "iterate add(T, Q, K) \"SSS\" as (t, i, k):\n    Z[t, i, k] = P[t, (i + 1) % 64, k]\n");
-  expect_contains(refusal([&] { rows_compiled(all, lines({kPieces, kOfPieces})); }), "P", "read elsewhere");
+  // Rows that are there, and are read, too.
+  const std::string some = replaced(kRows, "as (t, i, l, k):", "as (t, i, l, k) where i < 32:");
+  expect_contains(refusal([&] {
+                    rows_compiled(some, lines({kPieces, kOfPieces}));
+                  }),
+                  "mma: a condition leaves some of its sums out, and P_local[ai, k] may be one of them", "read");
+  EXPECT_EQ(refusal([&] {
+              rows_compiled(replaced(some, "as (t, i, k):", "as (t, i, k) where i < 32:"), lines({kPieces, kOfPieces}));
+            }),
+            "");
 }
 
 // Threads add a fragment's elements at once: rows that are loaded from a buffer may be one.
@@ -316,6 +321,11 @@ TEST(Mma, RelationsAreAddedFromAFragment) {
     EXPECT_LT(text.find("cp_async_16(W_local"), text.find(is_gathered ? "gather_sl = threadIdx.x" : "multiply<"))
         << text;
   }
+  // Memory of one iteration where there is one: sums, rows, weights and the rows' numbers.
+  EXPECT_NE(kernel(32, DType::fp32, true).find("Launched with 30336 bytes"), std::string::npos);
+  // Rows of many features come whole where three CTAs have place for them, else in the stages of weights.
+  EXPECT_NE(kernel(256, DType::bf16, false).find("X_local + lo * 1280, 40, W_local + weft_stage_"), std::string::npos);
+  EXPECT_NE(kernel(256, DType::fp32, false).find("X_local + weft_stage_"), std::string::npos);
 }
 
 // Rows are by tile, relation and row; every edge is one's.
