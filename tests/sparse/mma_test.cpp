@@ -293,6 +293,37 @@ TEST(Mma, StoresAnElementForEachOfAFragment) {
                   "scattered");
 }
 
+// The first copies of a loop with stages stand before all that they need nothing of.
+TEST(Mma, CopiesBeginBehindWhatTheyAreMadeOf) {
+  const Operator op = compile(parse(R"(program s(mb, nb, nnzb):
+  IO = dense_fixed(mb)
+  JO = sparse_variable(IO, nb, nnzb, indptr=jo_indptr, indices=jo_indices)
+  NB = dense_fixed(nb)
+  II = dense_fixed(16)
+  JI = dense_fixed(16)
+  L = dense_fixed(32)
+  X = buffer(IO, II, L): bf16
+  Y = buffer(NB, JI, L): bf16
+  O = buffer(IO, JO, II, JI): fp32
+  iterate sddmm(IO, JO, II, JI, L) "SSSSR" as (io, jo, ii, ji, l):
+    init:
+      O[io, jo, ii, ji] = 0.0
+    O[io, jo, ii, ji] = O[io, jo, ii, ji] + X[io, ii, l] * Y[jo, ji, l]
+)"),
+                              "sparse_fuse(sddmm, IO, JO)\nlower()\nmaterialise_rows(sddmm.io_jo)\n"
+                              "lo, li = split(sddmm.l, 16)\nreorder(lo, sddmm.ii, sddmm.ji, li)\n"
+                              "cache_write(sddmm.io_jo, fragment)\ndecompose_reduction(lo)\n"
+                              "cache_read(lo, X, shared)\ncache_read(lo, Y, shared)\nstorage_align(X_local, 16, 8)\n"
+                              "storage_align(Y_local, 16, 8)\ntensorize(sddmm.ii, mma)\nannotate(lo, stages, 2)\n"
+                              "bind(sddmm.io_jo, blockIdx.x)\n",
+                              Device::cpu(), {.stop_after = "generate"});
+  const std::string text = op.text("cuda");
+  const size_t row = text.find("const int io = JO_rows[io_jo];"), copy = text.find("cp_async_16(X_local");
+  ASSERT_NE(row, text.npos) << text;
+  EXPECT_LT(row, copy) << text;
+  EXPECT_LT(copy, text.find("O_local[weft_pair")) << text;
+}
+
 // A tile's rows are known before the products are there, and nobody waits between these and the sums.
 TEST(Mma, RelationsAreAddedFromAFragment) {
   const auto kernel = [](int64_t feat, DType dtype, bool is_gathered) {
