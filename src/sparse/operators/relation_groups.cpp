@@ -75,33 +75,19 @@ int64_t width_of(int64_t feat_out) {
 }
 int64_t depth_of(int64_t feat_in) { return feat_in % 32 == 0 ? 32 : 16; }
 
-// Where rows of x that are not gathered wait for their product.
-enum class RowsOfX : uint8_t { staged, whole };
-
 // Shared memory of a CTA with so many iterations' factors on their way.
-int64_t shared_bytes(const RelationGroupsForm& form, int64_t stages, RowsOfX rows) {
+int64_t shared_bytes(const RelationGroupsForm& form, int64_t stages) {
   const int64_t width = width_of(form.feat_out), depth = depth_of(form.feat_in), bytes = bits_of(form.dtype) / 8;
-  const int64_t iterations = form.feat_in / depth, kept = std::min(stages, iterations);
+  const int64_t kept = std::min(stages, form.feat_in / depth);
   const int64_t gathered = form.slots * (form.feat_in + kPadding) * bytes;
   const int64_t row_piece = form.slots * (depth + kPadding) * bytes, weights = depth * (width + kPadding) * bytes;
-  const int64_t of_rows = form.is_gathered ? gathered : (rows == RowsOfX::whole ? iterations : kept) * row_piece;
-  return 4 * kRowsOfTile * (width + kPadding) + 4 * form.slots + of_rows + kept * weights;
-}
-int64_t ctas_of(int64_t bytes) { return kSharedOfMultiprocessor / (bytes + 1024); }
-
-// Whole, they are all asked for at once, by addresses that are computed once; in stages they leave place for more CTAs.
-RowsOfX rows_of_x(const RelationGroupsForm& form) {
-  constexpr int64_t kEnough = 3;  // CTAs that hide each other's loads
-  const int64_t whole = shared_bytes(form, 2, RowsOfX::whole);
-  return whole <= kMostShared && ctas_of(whole) >= kEnough ? RowsOfX::whole : RowsOfX::staged;
-}
-int64_t shared_bytes(const RelationGroupsForm& form, int64_t stages) {
-  return shared_bytes(form, stages, rows_of_x(form));
+  return 4 * kRowsOfTile * (width + kPadding) + 4 * form.slots + (form.is_gathered ? gathered : kept * row_piece) +
+         kept * weights;
 }
 
 // As many as leave a multiprocessor as many CTAs.
 int64_t stages_of(const RelationGroupsForm& form) {
-  const auto ctas = [&](int64_t stages) { return ctas_of(shared_bytes(form, stages)); };
+  const auto ctas = [&](int64_t stages) { return kSharedOfMultiprocessor / (shared_bytes(form, stages) + 1024); };
   int64_t stages = 2;
   while (stages < std::min<int64_t>(4, form.feat_in / depth_of(form.feat_in)) &&
          shared_bytes(form, stages + 1) <= kMostShared && ctas(stages + 1) == ctas(2))
@@ -285,11 +271,7 @@ ReadyProgram relation_groups_program(const RelationGroupsForm& form) {
       "set_scope(Products, fragment)\nset_scope(Sums, shared)\nstorage_align(Sums_local, 16, 8)\n"
       "decompose_reduction(lo)\ncache_read(add_p, q_rows, shared)\n",
       depth_of(form.feat_in));
-  if (form.is_gathered)
-    lines += gather_lines(form);
-  else
-    lines += fmt::format("cache_read({}, X, shared)\n", rows_of_x(form) == RowsOfX::whole ? "multiply.add_p" : "lo") +
-             aligned_rows("X_local", form.dtype);
+  lines += form.is_gathered ? gather_lines(form) : "cache_read(lo, X, shared)\n" + aligned_rows("X_local", form.dtype);
   lines += fmt::format(
       "cache_read(lo, W, shared)\nstorage_align(W_local, 16, 8)\ntensorize(multiply_s, mma)\n"
       "annotate(lo, stages, {})\nclear_ik = fuse(clear.i, clear.k)\nbind(clear_ik, threadIdx.x)\n"
