@@ -169,16 +169,18 @@ TEST(Codegen, CudaOfKnownLaunchesAsksForNoMore) {
       "0.0\n",
       {32, 4, 1});
   EXPECT_NE(loaded.find("gridDim.x"), loaded.npos) << loaded;
-  // What an iteration stores, the next one may gather.
-  const auto gathered = [](const std::string& from) {
-    return launched(
+  // What an iteration stores, the next one may gather; what a condition allows is read where it holds.
+  const auto gathers_ahead = [](const std::string& value) {
+    const std::string text = launched(
         "  for i in range(n) [parallel]:\n    for j in range(m) [prefetch=4]:\n"
         "      for v in range(4) [vectorize]:\n        A[i * 8 + v] = " +
-            from + "[p[j] * 4 + v] + 1.0\n",
+            value + "\n",
         {});
+    return text.find("weft_ahead_") != text.npos;
   };
-  EXPECT_NE(gathered("B").find("weft_ahead_"), std::string::npos);
-  EXPECT_EQ(gathered("A").find("weft_ahead_"), std::string::npos);
+  EXPECT_TRUE(gathers_ahead("B[p[j] * 4 + v] + 1.0"));
+  EXPECT_FALSE(gathers_ahead("A[p[j] * 4 + v] + 1.0"));
+  EXPECT_FALSE(gathers_ahead("select(p[j] < m, B[p[j] * 4 + v], 1.0)"));
 }
 
 TEST(Codegen, ConditionsOfLanesAloneAreHiddenFromTheCompiler) {

@@ -57,6 +57,10 @@ void expect_tiles(const std::vector<int32_t>& lengths, int64_t group, int64_t lo
       ASSERT_EQ(element, a.data()->levels[1].indptr[row + 1]);
       if (is_huge) huge.push_back(static_cast<int32_t>(row));
     }
+    if (row == lengths.size()) continue;
+    // The next row has no room in it.
+    const int32_t num_next = std::max(places.indptr[row + 1] - places.indptr[row], 1);
+    ASSERT_GT(end - first_piece + num_next, group);
   }
   EXPECT_EQ(row, lengths.size());
   ASSERT_EQ(static_cast<bool>(groups.huge), !huge.empty());

@@ -79,6 +79,7 @@ TEST(Mma, HoldsSumsInAFragmentAndCopiesAhead) {
   EXPECT_EQ(count("weft_place_1_1[0] = jo_indices["), 3) << text;
   EXPECT_EQ(count("jo_indices["), 3) << text;
   EXPECT_EQ(count("weft_place_1_0[0] = jo_indptr[io];"), 1) << text;
+  EXPECT_EQ(count("if (0 < weft_extent_1) {\n      weft_place_1_0[0] = "), 1) << text;  // rows without any read nothing
   // Without stages each iteration waits for its own.
   const std::string waits = kernel_of(plain + "bind(spmm.io, blockIdx.x)\n");
   EXPECT_NE(waits.find("weft::ptx::cp_async_wait<0>();"), waits.npos) << waits;
