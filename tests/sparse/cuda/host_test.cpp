@@ -445,6 +445,8 @@ TEST_F(SparseCard, TakesWhatASearchFoundForAStructureAlike) {
   const FormatChoice fewer{.prefetch = 2}, long_pieces{.tile = 64};
   keep_results(key, {{to_text(fewer), 1e-6}});
   EXPECT_EQ(choice_of(*graph(290, 4, 39).data(), call), fewer);
+  EXPECT_EQ(choice_of(*graph(290, 4, 39).data(), {.feat = 16, .workers = 0, .device = Device::cuda()}), FormatChoice{})
+      << "another call";
   EXPECT_EQ(choice_of(*graph(600, 4, 40).data(), call), FormatChoice{}) << "twice as many rows";
   EXPECT_EQ(choice_of(*graph(300, 8, 40).data(), call), FormatChoice{}) << "twice as many elements a row";
   EXPECT_EQ(choice_of(*graph(300, 4, 14).data(), call), FormatChoice{}) << "its longest row is shorter";
