@@ -99,13 +99,16 @@ class Threads {
     const auto name = [&](const char* what) { return fmt::format("weft_{}_{}", what, number); };
     const Expr extent = variable(name("extent")), stage = variable(name("stage")), ahead = variable(name("ahead"));
     // Where the next copy reads from, loaded an iteration before it begins: nobody waits for it then.
-    const std::vector<StagedPlace> places = staged_places(kernel_, loop, parts.copies, number);
+    around_.open(loop);
+    const auto is_inside = [&](const Expr& load) { return around_.is_inside(load->name, load->operands[0]); };
+    const std::vector<StagedPlace> places = staged_places(kernel_, loop, parts.copies, number, is_inside);
+    around_.close(loop);
     std::vector<StagedPlace> fixed = places;
     std::erase_if(fixed, [](const StagedPlace& place) { return !place.is_fixed; });
     const auto add_places = [&](const Expr& iteration, Body& to) {
       Body body;
       for (size_t p = fixed.size(); p < places.size(); ++p)
-        body.push_back(make_store(places[p].name, {0}, places[p].load));
+        body.push_back(make_store(places[p].name, {0}, loaded(places[p])));
       if (body.empty()) return;
       read_at_places(body, fixed);
       substitute(body, {{loop.name, iteration}});
@@ -138,7 +141,7 @@ class Threads {
     for (const StagedPlace& place : places)
       before.body.push_back(make_allocate(place.name, {1}, place.dtype, Scope::registers));
     Body first_places;
-    for (const StagedPlace& place : fixed) first_places.push_back(make_store(place.name, {0}, place.load));
+    for (const StagedPlace& place : fixed) first_places.push_back(make_store(place.name, {0}, loaded(place)));
     if (!fixed.empty()) before.body.push_back(make_condition(less(0, extent), std::move(first_places)));
     add_places(0, before.body);
     Step begin;

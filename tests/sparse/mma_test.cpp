@@ -325,6 +325,45 @@ TEST(Mma, CopiesBeginBehindWhatTheyAreMadeOf) {
   EXPECT_LT(copy, text.find("O_local[weft_pair")) << text;
 }
 
+// What tells where copies read is loaded ahead where it is there: a row may end within the loop with stages.
+TEST(Mma, PlacesOfCopiesAreLoadedWhereTheyAre) {
+  const std::string text =
+      kernel_of(lines({"lower()\njo, jp = split(spmm.jo, 2)\nreorder(jo, jp, spmm.ii, spmm.ji, spmm.k)\n"
+                       "cache_write(spmm.io, fragment)\ndecompose_reduction(jo)\n"
+                       "cache_read(jp, A, shared)\ncache_read(jp, B, shared)\n",
+                       kAligned, kProduct, "annotate(jp, stages, 2)\n"}));
+  for (const char* part : {"weft_place_1_0[0] = jo_indptr[io];",
+                           "weft_place_1_1[0] = (jo * 2 < weft_place_1_2[0] - weft_place_1_0[0] ? jo_indices[",
+                           "weft_place_1_1[0] = (jo * 2 + (jp + 1 + 1) < weft_place_1_2[0] - weft_place_1_0[0] ? jo"})
+    EXPECT_NE(text.find(part), text.npos) << part << "\n" << text;
+  // Whether it is there is another question for each row of the copy: these ask it themselves.
+  const Operator op = compile(parse(R"(program picked(m):
+  R = dense_fixed(m)
+  II = dense_fixed(16)
+  L = dense_fixed(32)
+  S = dense_fixed(20)
+  N = dense_fixed(16)
+  Row = buffer(R): int32
+  A = buffer(S, II, L): bf16
+  B = buffer(L, N): bf16
+  D = buffer(R, II, N): fp32
+  iterate one(R, II, N, L) "SSSR" as (r, ii, x, l) where ii + r + 1 < m:
+    init:
+      D[r, ii, x] = 0.0
+    D[r, ii, x] = D[r, ii, x] + A[min(abs(Row[r + 1]), 19), ii, l] * B[l, x]
+)"),
+                              "lower()\nlo, li = split(one.l, 16)\nreorder(lo, one.ii, li, one.x)\n"
+                              "cache_write(one.r, fragment)\ndecompose_reduction(lo)\ncache_read(lo, A, shared)\n"
+                              "cache_read(lo, B, shared)\nstorage_align(A_local, 16, 8)\n"
+                              "storage_align(B_local, 16, 8)\ntensorize(one.ii, mma)\nannotate(lo, stages, 2)\n"
+                              "bind(one.r, blockIdx.x)\n",
+                              Device::cpu(), {.stop_after = "generate"});
+  EXPECT_EQ(op.text("cuda").find("weft_place_"), std::string::npos);
+  EXPECT_NE(op.text("cuda").find("(ii + r + 1 < m && (weft_min(weft_abs(0ll + Row[r + 1]), 19) >= 0"),
+            std::string::npos)
+      << op.text("cuda");
+}
+
 // A tile's rows are known before the products are there, and nobody waits between these and the sums.
 TEST(Mma, RelationsAreAddedFromAFragment) {
   const auto kernel = [](int64_t feat, bool is_gathered) {

@@ -100,32 +100,106 @@ Body copied_together(const Kernel& kernel, const SharedCopy& copy, int number) {
   return {std::move(pieces)};
 }
 
-std::vector<StagedPlace> staged_places(const Kernel& kernel, const Stmt& loop, const std::vector<const Stmt*>& copies,
-                                       int number) {
-  std::vector<StagedPlace> places;
-  Names within;  // of which a copy's elements are others
-  const auto find = [&](const auto& self, const Expr& e) -> void {
-    const Names used = variables_of(e);
-    const Buffer* const buffer = e->op == Op::load ? kernel.function.find(e->name) : nullptr;
-    const bool is_place =
-        buffer != nullptr && e->type == Type::integer &&
-        std::none_of(used.begin(), used.end(), [&](const std::string& name) { return within.contains(name); });
-    const bool is_fixed = !used.contains(loop.name);
-    if (!is_place || !is_fixed)
-      for (const Expr& operand : e->operands) self(self, operand);
-    const auto is_same = [&](const StagedPlace& place) { return place.load == e; };
-    if (!is_place || std::any_of(places.begin(), places.end(), is_same)) return;
-    places.push_back({e, fmt::format("weft_place_{}_{}", number, places.size()), buffer->dtype, is_fixed});
-  };
-  for (const Stmt* nest : copies) {
-    const SharedCopy copy = *shared_copy(kernel, *nest);
-    for (const Stmt* inner : copy.loops) within.insert(inner->name);
-    find(find, copy.source);
-    if (copy.condition) find(find, copy.condition);
+namespace {
+
+// Finds places in the expressions of copies, with the conditions under which they are evaluated.
+class PlaceFinder {
+ public:
+  PlaceFinder(const Kernel& kernel, const Stmt& loop, int number,
+              const std::function<bool(const Expr& load)>& is_inside)
+      : kernel_(kernel), loop_(loop), number_(number), is_inside_(is_inside) {}
+
+  void find_in(const SharedCopy& copy) {
+    for (const Stmt* inner : copy.loops) within_.insert(inner->name);
+    find(copy.source, copy.condition ? Conditions{copy.condition} : Conditions{});
+    if (copy.condition) find(copy.condition, {});
   }
-  std::stable_partition(places.begin(), places.end(), [](const StagedPlace& place) { return place.is_fixed; });
-  return places;
+
+  std::vector<StagedPlace> found() {
+    std::erase_if(places_, [&](const StagedPlace& place) { return is_unknown(place.condition); });
+    for (StagedPlace& place : places_) place.is_fixed &= !place.condition || !uses(place.condition, loop_.name);
+    std::stable_partition(places_.begin(), places_.end(), [](const StagedPlace& place) { return place.is_fixed; });
+    return std::move(places_);
+  }
+
+ private:
+  using Conditions = std::vector<Expr>;
+
+  void find(const Expr& e, const Conditions& asked) {
+    const auto find_where = [&](const Expr& operand, const Expr& condition) {
+      Conditions all = asked;
+      all.push_back(condition);
+      find(operand, all);
+    };
+    const auto& x = e->operands;
+    if (e->op == Op::select || e->op == Op::logical_and || e->op == Op::logical_or) {
+      find(x[0], asked);
+      const Expr fails = operation(Op::logical_not, {x[0]});
+      find_where(x[1], e->op == Op::logical_or ? fails : x[0]);
+      if (e->op == Op::select) find_where(x[2], fails);
+      return;
+    }
+    const bool is_fixed = !uses(e, loop_.name);
+    const Buffer* const buffer = e->op == Op::load ? kernel_.function.find(e->name) : nullptr;
+    const bool is_place = buffer != nullptr && e->type == Type::integer && !is_unknown(e);
+    if (!is_place || !is_fixed)
+      for (const Expr& operand : x) find(operand, asked);
+    if (is_place) add({e, {}, buffer->dtype, is_fixed, is_inside_(e) ? Expr() : all_of(asked)});
+  }
+
+  // Loaded where any of those who read it do.
+  void add(StagedPlace place) {
+    const auto is_same = [&](const StagedPlace& other) { return other.load == place.load; };
+    const auto same = std::find_if(places_.begin(), places_.end(), is_same);
+    if (same == places_.end()) {
+      place.name = fmt::format("weft_place_{}_{}", number_, places_.size());
+      return places_.push_back(std::move(place));
+    }
+    if (implies(same->condition, place.condition))
+      same->condition = place.condition;
+    else if (!implies(place.condition, same->condition))
+      same->condition = operation(Op::logical_or, {same->condition, place.condition});
+  }
+
+  // Whether `of` holds wherever the condition does, as far as conjunctions tell; none always holds.
+  static bool implies(const Expr& condition, const Expr& of) {
+    if (!of || condition == of) return true;
+    if (!condition) return false;
+    if (of->op == Op::logical_and) return implies(condition, of->operands[0]) && implies(condition, of->operands[1]);
+    return condition->op == Op::logical_and &&
+           (implies(condition->operands[0], of) || implies(condition->operands[1], of));
+  }
+
+  static Expr all_of(const Conditions& conditions) {
+    Expr all;
+    for (const Expr& condition : conditions) all = both(all, condition);
+    return all;
+  }
+
+  // Whether it is another for other elements of a copy.
+  bool is_unknown(const Expr& e) const {
+    const Names used = e ? variables_of(e) : Names();
+    return std::any_of(used.begin(), used.end(), [&](const std::string& name) { return within_.contains(name); });
+  }
+
+  const Kernel& kernel_;
+  const Stmt& loop_;
+  const int number_;
+  const std::function<bool(const Expr& load)>& is_inside_;
+  Names within_;
+  std::vector<StagedPlace> places_;
+};
+
+}  // namespace
+
+std::vector<StagedPlace> staged_places(const Kernel& kernel, const Stmt& loop, const std::vector<const Stmt*>& copies,
+                                       int number, const std::function<bool(const Expr& load)>& is_inside) {
+  PlaceFinder finder(kernel, loop, number, is_inside);
+  for (const Stmt* nest : copies) finder.find_in(*shared_copy(kernel, *nest));
+  return finder.found();
 }
+
+Expr loaded(const StagedPlace& place) { return place.condition ? select(place.condition, place.load, 0) : place.load; }
 
 void read_at_places(Body& body, const std::vector<StagedPlace>& places) {
   // Of those that move as they were written, before what is fixed within them is another.

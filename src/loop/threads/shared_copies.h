@@ -9,6 +9,7 @@
 //     allocate A_local[...]; copies; what reads them
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,10 +43,13 @@ struct StagedPlace {
   std::string name = {};
   DType dtype = DType::int32;
   bool is_fixed = false;  // the same in every iteration
+  Expr condition = {};    // where it fails, nobody reads the place, and it may lie outside; none: it is always loaded
 };
-// Those that are fixed first.
+// Those that are fixed first. `is_inside` tells of a load in an iteration whether it is proven to lie in its buffer.
 std::vector<StagedPlace> staged_places(const Kernel& kernel, const Stmt& loop, const std::vector<const Stmt*>& copies,
-                                       int number);
+                                       int number, const std::function<bool(const Expr& load)>& is_inside);
+// What the place becomes.
+Expr loaded(const StagedPlace& place);
 // The statements, which read at these places as they were loaded.
 void read_at_places(Body& body, const std::vector<StagedPlace>& places);
 // The statements where memory is that of a stage: each buffer of memory is as many, one behind the other.
