@@ -112,6 +112,28 @@ TEST(Threads, WaitInLoopsThatAllRunAlike) {
 )");
 }
 
+// A loop that each thread goes through has waited for what was before it. One of the CTA's may be another CTA's alone.
+TEST(Threads, HaveWaitedInLoopsThatRunSurely) {
+  const auto text_of = [](const std::string& loop, const std::string& behind) {
+    const auto threads = [](const std::string& store) {
+      return "      for k in range(8) [bind=threadIdx.x]:\n        " + store + "\n";
+    };
+    return threads_of(
+        "  for i in range(n) [bind=blockIdx.x]:\n    allocate x[8]: fp32 in shared\n"
+        "    for k in range(8) [bind=threadIdx.x]:\n      x[k] = B[k]\n    for j in " +
+        loop + ":\n      allocate y[8]: fp32 in shared\n      allocate z[8]: fp32 in shared\n" +
+        threads("y[k] = B[k]") + threads("z[k] = y[7 - k]") + "    for l in " + behind + ":\n" +
+        threads("A[(i * 8 + l) * 8 + k] = x[7 - k]"));
+  };
+  const auto waits_behind = [&](const std::string& loop, const std::string& behind) {
+    const std::string text = text_of(loop, behind);
+    return text.find("barrier", text.find("k] = y[7 - k]")) != text.npos;
+  };
+  EXPECT_FALSE(waits_behind("range(4)", "range(8)")) << text_of("range(4)", "range(8)");
+  EXPECT_TRUE(waits_behind("range(p[i])", "range(8)"));
+  EXPECT_TRUE(waits_behind("range(4) [bind=blockIdx.y]", "range(8) [bind=blockIdx.y]"));
+}
+
 // Elements of a buffer that several threads access.
 TEST(Threads, WaitForWhatOthersStoreInBuffers) {
   EXPECT_EQ(threads_of("  for i in range(n) [bind=blockIdx.x]:\n    for k in range(8) [bind=threadIdx.x]:\n"

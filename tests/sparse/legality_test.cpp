@@ -124,6 +124,15 @@ TEST(Legality, LoopsThatBecomeOneHaveConditionsBetweenThem) {
   expect_same_results(kSpmmProgram, "lower()\n" + lines, {{"feat", 8}});
   expect_refused("ii, io = split(csrmm.i, 4)\nf = fuse(csrmm.io, csrmm.j)\n", kSpmmProgram, "depends on 'io'",
                  {{"feat", 8}});
+  // What a condition may keep inside is not loaded outside of it.
+  EXPECT_EQ(refusal([&] {
+              expect_same_results(kSpmmProgram,
+                                  "sparse_reorder(csrmm, I, K, J)\nlower()\nko, ki = split(csrmm.k, 3)\n"
+                                  "f = fuse(ki, csrmm.j)\n",
+                                  {{"feat", 8}});
+            }),
+            "invalid_argument: line 4, column 5: fuse(csrmm.ki, csrmm.j): the extent j_indptr[i + 1] - j_indptr[i] of "
+            "'j' is loaded within a condition");
 }
 
 TEST(Legality, LoopsThatBecomeOneStandAloneInOneNestAndAreSerial) {

@@ -153,6 +153,9 @@ TEST(Memory, OfALoopOverPiecesIsAPiece) {
     expect_contains(stage2_of(kept_by("i * 4 + u", place), whole), "P_local[i * 4 + u] = X[i, u]", place);
     expect_contains(stage2_of(kept_by(place, "i * 4 + u"), whole), "= P_local[i * 4 + u] * 2.0", place);
   }
+  const std::string before =
+      replaced(kept_by("i * 4 + u - 1", "i * 4 + u - 1"), "as (i, u)", "as (i, u) where i * 4 + u > 0");
+  expect_contains(stage2_of(before, whole), "P_local[i * 4 + u - 1] = X[i, u]", "reaches into the piece before");
   // What reaches into the next piece leaves all of them in one memory.
   const std::string next = replaced(program, "= P[i, j]", "= P[i, j] + P[i, j + 1]");
   expect_refused(next, "lower()\ncompute_at(twice, keep.i)\nset_scope(P, register)\n", "has no literal length");
@@ -284,6 +287,20 @@ TEST(CopiedFirst, NothingWhoseConditionIsSetWithinTheLoop) {
 }
 
 // What says where it is read changes within the loop, loaded or searched.
+// A condition that each of the loop's iterations asks anew.
+TEST(CopiedFirst, NothingWhoseConditionOfTheLoopIsSetWithinIt) {
+  expect_refused(R"(program p(m):
+  I = dense_fixed(m)
+  K = dense_fixed(4)
+  S = buffer(I): fp32
+  X = buffer(I, K): fp32
+  iterate it(I, K) "SR" as (i, k) where S[i] < 3.0:
+    S[i] = S[i] + X[i, k]
+)",
+                 "lower()\ncache_read(it.i, X, register)\n",
+                 "where 'X' is read depends on 'S', which is set within the loop");
+}
+
 TEST(CopiedFirst, NothingWhosePlaceIsSetWithinTheLoop) {
   for (const char* place : {"T[0]", "find(T[0], m, i)"}) {
     Stage2 stage = stage_of(fmt::format(R"(  for i in range(m):

@@ -279,6 +279,44 @@ TEST(Mma, LeavesOutSumsThatNobodyReads) {
             "");
 }
 
+// Whether sums are there is asked anew where they are read: of another loop's variable, and of a buffer that has changed.
+TEST(Mma, LeavesOutNoSumsThatAreThereElsewhere) {
+  const std::string program = R"(program kept(m):
+  R = dense_fixed(m)
+  G = dense_fixed(3)
+  II = dense_fixed(16)
+  L = dense_fixed(16)
+  N = dense_fixed(16)
+  Count = buffer(R, G): int32
+  A = buffer(R, G, II, L): bf16
+  B = buffer(G, L, N): bf16
+  T = temporary(R, II, N): fp32
+  D = buffer(R, G, II, N): fp32
+  iterate one(R, II, N, G, L) "SSSRR" as (r, ii, x, g, l) where ii < Count[r, g]:
+    init:
+      T[r, ii, x] = 0.0
+    T[r, ii, x] = T[r, ii, x] + A[r, g, ii, l] * B[g, l, x]
+  iterate out(R, G, II, N) "SSSS" as (r, g, ii, x) where ii < Count[r, g]:
+    D[r, g, ii, x] = T[r, ii, x]
+)";
+  const std::string read = "mma: a condition leaves some of its sums out, and T_local[ii, x] may be one of them";
+  const std::string product =
+      "reorder(one.g, one.ii, one.l, one.x)\nset_scope(T, fragment)\ndecompose_reduction(one.g)\n"
+      "cache_read(one.g, A, shared)\ncache_read(one.g, B, shared)\ntensorize(one.ii, mma)\n";
+  expect_contains(refusal([&] { rows_compiled(program, "lower()\ncompute_at(one, out.r)\n" + product); }), read,
+                  "of each g");
+  const std::string changed =
+      replaced(replaced(program, "Count[r, g]", "Count[r, 0]"), "  iterate out(R, G, II, N) \"SSSS\" as (r, g, ii, x)",
+               "  iterate change(R, G) \"SS\" as (r, g):\n    Count[r, g] = 16\n"
+               "  iterate out(R, G, II, N) \"SSSS\" as (r, g, ii, x)");
+  expect_contains(refusal([&] {
+                    rows_compiled(
+                        changed,
+                        "lower()\nreverse_compute_at(change, one.r)\nreverse_compute_at(out, one.r)\n" + product);
+                  }),
+                  read, "changed");
+}
+
 // Threads add a fragment's elements at once: rows that are loaded from a buffer may be one.
 TEST(Mma, StoresAnElementForEachOfAFragment) {
   const std::string scattered =
@@ -292,6 +330,13 @@ TEST(Mma, StoresAnElementForEachOfAFragment) {
                   "rows: Y[t, Row[t, ap * 16 + ai], k] may be the same element in two of its iterations of loop 'ai', "
                   "which threads share as they hold a fragment",
                   "scattered");
+  const std::string added =
+      replaced(replaced(kRows, "iterate add(T, Q, K) \"SSS\"", "iterate add(T, Q, K) \"SSR\""),
+               "    Y[t, i, k] = Y[t, i, k] + P[t, i, k]", "    Y[t, i, 0] = Y[t, i, 0] + P[t, i, k]");
+  expect_contains(refusal([&] {
+                    rows_compiled(added, lines({kPieces, kOfPieces})).text("cuda");
+                  }),
+                  "may be the same element in two of its iterations of loop 'k', which threads share", "added");
 }
 
 // The first copies of a loop with stages stand before all that they need nothing of.
