@@ -124,9 +124,11 @@ TEST(Codegen, CudaReadsLanesInWholeAccessesWhereTheirPlaceAllowsIt) {
 TEST(Codegen, NegativeNumbersAreNegatedInParentheses) {
   Function function =
       parse_function("stage3 f(n):\n  A = flat(n): fp32\n  for i in range(n) [parallel]:\n    A[i] = 0.0\n");
-  function.body[0].body[0].value = operation(Op::negate, {real(-2.0)});
-  const std::string code = cuda_module({split_threads(split_launches(function))});
-  EXPECT_NE(code.find("= -(-2.0f);"), code.npos) << code.substr(code.find("extern"));
+  for (const auto& [value, text] : {std::pair(-2.0, "= -(-2.0f);"), std::pair(-0.0, "= -(-0.0f);")}) {
+    function.body[0].body[0].value = operation(Op::negate, {real(value)});
+    const std::string code = cuda_module({split_threads(split_launches(function))});
+    EXPECT_NE(code.find(text), code.npos) << code.substr(code.find("extern"));
+  }
 }
 
 TEST(Codegen, CudaReadsNoLanesThatAConditionMayLeaveOut) {

@@ -88,6 +88,8 @@ TEST_F(Proofs, OfQuotientsRemaindersAndProducts) {
   expect_most(modulo(y, 7), 6);
   expect_least(modulo(y, 7), 0);
   expect_most(floor_div(i, 4) * 4, i);
+  expect_most(floor_div(j, 3), 1);
+  expect_most(floor_div(j, 4), 0);
   EXPECT_FALSE(facts.holds(at_least(floor_div(y, 4), 0)));
   EXPECT_FALSE(facts.holds(at_least(i * y, 0)));
   EXPECT_FALSE(facts.holds(at_least(y * i, 0)));

@@ -100,6 +100,14 @@ TEST(Ranges, SayWhatCardsComputeInInts) {
       {"  for i in range(n):\n    let x = w[i] % 7\n    Z[i] = x * 2\n", "const int x = weft_modulo(w[i], 7);"},
       {"  for i in range(n):\n    Z[i] = i // 3 + p[i] % 5 + (p[i] - m) // 3\n",
        "weft_quotient(i, 3) + weft_rest(p[i], 5) + weft_floor_div(p[i] - m, 3)"},
+      {"  for i in range(n):\n    allocate c[1]: int32 in register\n    c[0] = p[i]\n    if i < m:\n      c[0] = i + "
+       "1\n"
+       "    Z[i] = c[0] // 2\n",
+       "weft_quotient(c[0], 2)"},
+      {"  for i in range(n):\n    allocate c[1]: int32 in register\n    c[0] = p[i] - 1\n    if i < m:\n      c[0] = "
+       "i\n"
+       "    Z[i] = c[0] // 2\n",
+       "weft_floor_div(c[0], 2)"},
       {"  for i in range(n * m):\n    Z[i] = 0\n", "for (long long i = 0; i < (long long)n * m; ++i)"},
       {"  for i in range(n) [bind=threadIdx.x]:\n    Z[i] = 0\n", "for (int i = threadIdx.x; i < n; i += blockDim.x)"},
       // A step behind the last iteration may not fit.
