@@ -463,7 +463,9 @@ bool is_thread_sum(const Stmt& stmt) {
   return is_thread_loop(stmt) && stmt.reduction && !atomic;
 }
 
-Body thread_body(const Function& function, const Phase& phase) {
+Body thread_body(const Function& function, const Phase& of_loops) {
+  Phase phase = of_loops;
+  phase.body = with_stages_apart(function, std::move(phase.body));
   if (phase.parallel() != nullptr) return checked_parallel(Kernel(function, phase.body), phase.body);
   if (phase.is_side_by_side()) return side_by_side(function, phase);
   return Threads(function, phase).made(phase.body);

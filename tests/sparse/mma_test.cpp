@@ -279,7 +279,7 @@ TEST(Mma, LeavesOutSumsThatNobodyReads) {
             "");
 }
 
-// Whether sums are there is asked anew where they are read: of another loop's variable, and of a buffer that has changed.
+// Whether sums are there is asked anew where they are read: of another loop's variable, of a buffer that has changed.
 TEST(Mma, LeavesOutNoSumsThatAreThereElsewhere) {
   const std::string program = R"(program kept(m):
   R = dense_fixed(m)
@@ -407,6 +407,38 @@ TEST(Mma, PlacesOfCopiesAreLoadedWhereTheyAre) {
   EXPECT_NE(op.text("cuda").find("(ii + r + 1 < m && (weft_min(weft_abs(0ll + Row[r + 1]), 19) >= 0"),
             std::string::npos)
       << op.text("cuda");
+}
+
+// A tail that has its own loop with stages has its own memory: that stands around the loop.
+TEST(Mma, LoopsWithStagesSideBySideHaveMemoryOfTheirOwn) {
+  const Operator op = compile(parse(R"(program tails(m):
+  R = dense_fixed(m)
+  G = dense_fixed(3)
+  II = dense_fixed(16)
+  L = dense_fixed(16)
+  N = dense_fixed(16)
+  A = buffer(R, G, II, L): bf16
+  B = buffer(G, L, N): bf16
+  D = buffer(R, II, N): fp32
+  iterate one(R, II, N, G, L) "SSSRR" as (r, ii, x, g, l):
+    init:
+      D[r, ii, x] = 0.0
+    D[r, ii, x] = D[r, ii, x] + A[r, g, ii, l] * B[g, l, x]
+)"),
+                              lines({"lower()\ngo, gi = split(one.g, 2)\nreorder(go, gi, one.ii, one.l, one.x)\n"
+                                     "cache_write(one.r, fragment)\ndecompose_reduction(go)\n"
+                                     "cache_read(gi, A, shared)\ncache_read(gi, B, shared)\n",
+                                     kAligned,
+                                     "tensorize(one.ii, mma)\nannotate(gi, stages, 2)\n"
+                                     "bind(one.r, blockIdx.x)\n"}),
+                              Device::cpu(), {.stop_after = "generate"});
+  const std::string text = op.text("cuda");
+  for (const char* part : {" const A_local = ", " const B_local = ", " const A_local_1 = ", " const B_local_1 = ",
+                           "multiply<true, 1, 1, 1, 2, 16, true, false>(D_local, A_local_1 + "}) {
+    const size_t at = text.find(part);
+    ASSERT_NE(at, text.npos) << part << "\n" << text;
+    EXPECT_EQ(text.find(part, at + 1), text.npos) << part;
+  }
 }
 
 // A tile's rows are known before the products are there, and nobody waits between these and the sums.

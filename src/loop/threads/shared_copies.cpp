@@ -102,6 +102,35 @@ Body copied_together(const Kernel& kernel, const SharedCopy& copy, int number) {
 
 namespace {
 
+void rename_memory(Body& body, const std::string& name, const std::string& to) {
+  rewrite_exprs(body, [&](const Expr& e) {
+    return rewrite(e, [&](const Expr& node) {
+      return node->op == Op::load && node->name == name ? load(to, node->operands, node->type) : node;
+    });
+  });
+  visit(body, [&](Stmt& stmt) {
+    const bool is_of_memory = stmt.kind == Stmt::Kind::allocate || stmt.kind == Stmt::Kind::store;
+    if (is_of_memory && stmt.name == name) stmt.name = to;
+  });
+}
+
+void name_apart(Body& body, Names& taken) {
+  Names here;
+  for (Stmt& loop : body) {
+    name_apart(loop.body, taken);
+    if (loop.kind != Stmt::Kind::loop || num_stages(loop) == 0) continue;
+    Names declared;
+    for (const Stmt& stmt : loop.body)
+      if (stmt.kind == Stmt::Kind::allocate) declared.insert(stmt.name);
+    for (const std::string& name : declared) {
+      if (here.insert(name).second) continue;
+      const std::string own = fresh_name(name, taken);
+      taken.insert(own);
+      rename_memory(loop.body, name, own);
+    }
+  }
+}
+
 // Finds places in the expressions of copies, with the conditions under which they are evaluated.
 class PlaceFinder {
  public:
@@ -191,6 +220,15 @@ class PlaceFinder {
 };
 
 }  // namespace
+
+Body with_stages_apart(const Function& function, Body body) {
+  Names taken(function.scalars.begin(), function.scalars.end());
+  taken.insert(function.reals.begin(), function.reals.end());
+  for (const Buffer& buffer : function.buffers) taken.insert(buffer.name);
+  visit(body, [&](const Stmt& stmt) { taken.insert(stmt.name); });
+  name_apart(body, taken);
+  return body;
+}
 
 std::vector<StagedPlace> staged_places(const Kernel& kernel, const Stmt& loop, const std::vector<const Stmt*>& copies,
                                        int number, const std::function<bool(const Expr& load)>& is_inside) {

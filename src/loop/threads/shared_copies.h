@@ -29,6 +29,10 @@ std::optional<SharedCopy> shared_copy(const Kernel& kernel, const Stmt& nest);
 // What each thread does of it. `number` makes its names its own.
 Body copied_together(const Kernel& kernel, const SharedCopy& copy, int number);
 
+// Loops with stages declare their memory around themselves: where they stand side by side, as a tail beside the others,
+// each has names of its own.
+Body with_stages_apart(const Function& function, Body body);
+
 // A loop in stages, taken apart.
 struct StagedLoop {
   std::vector<const Stmt*> memory = {}, copies = {};
