@@ -63,7 +63,8 @@ class Threads {
       return false;
     }
     if (has_stages) {
-      add_staged(stmt, steps);
+      const auto is_memory = [](const Stmt& inner) { return inner.kind == Stmt::Kind::allocate; };
+      if (!std::all_of(stmt.body.begin(), stmt.body.end(), is_memory)) add_staged(stmt, steps);
       return true;
     }
     Step step;
