@@ -136,6 +136,17 @@ void check_divisions(const Stage2& stage, const Nest& nest, const Around& outer,
 
 }  // namespace
 
+void visit_within(const Body& body, const std::function<void(const Stmt& stmt, const Around& around)>& call,
+                  Around around) {
+  for (const Stmt& stmt : body) {
+    call(stmt, around);
+    around.push_back(&stmt);
+    visit_within(stmt.init, call, around);
+    visit_within(stmt.body, call, around);
+    if (stmt.kind != Stmt::Kind::let) around.pop_back();
+  }
+}
+
 loop::Facts facts_within(const Stage2& stage, const Around& around) {
   loop::Facts facts = facts_of(stage);
   for (const Stmt* stmt : around) {

@@ -5,12 +5,16 @@
 //   if 0 < n: W_local[0] = W[i, i % n]                                // so the copy asks first
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "sparse/stage2/nest.h"
 
 namespace weft::sparse {
 
+// Calls with each statement, of init too, and with what it stands within: statements around it, and lets before it.
+void visit_within(const Body& body, const std::function<void(const Stmt& stmt, const Around& around)>& call,
+                  Around around = {});
 // What is known within these statements.
 loop::Facts facts_within(const Stage2& stage, const Around& around);
 

@@ -73,26 +73,21 @@ Expr Padding::read_where_left_out() const {
     });
   };
   Expr found;
-  const auto look = [&](const auto& self, const Body& body, Around around) -> void {
-    for (const Stmt& stmt : body) {
-      if (&stmt == &found_.loop()) continue;
-      if (stmt.kind == Stmt::Kind::allocate && stmt.name == product_.c->name)
-        for (const Stmt* outer : around) known.insert(outer->name);
-      const auto look_at = [&](const Expr& e) {
-        loop::visit(e, [&](const Expr& node) {
-          const bool is_read = node->op == Op::load && node->name == product_.c->name;
-          if (is_read && may_be_left_out(node, around)) found = node;
-        });
-      };
-      for (const Expr& index : stmt.indices) look_at(index);
-      if (stmt.value) look_at(stmt.value);
-      around.push_back(&stmt);
-      self(self, stmt.init, around);
-      self(self, stmt.body, around);
-      if (stmt.kind != Stmt::Kind::let) around.pop_back();
-    }
-  };
-  if (!left_out.empty()) look(look, stage_.body, {});
+  if (left_out.empty()) return found;
+  visit_within(stage_.body, [&](const Stmt& stmt, const Around& around) {
+    const Stmt* const product = &found_.loop();
+    if (&stmt == product || std::find(around.begin(), around.end(), product) != around.end()) return;
+    if (stmt.kind == Stmt::Kind::allocate && stmt.name == product_.c->name)
+      for (const Stmt* outer : around) known.insert(outer->name);
+    const auto look_at = [&](const Expr& e) {
+      loop::visit(e, [&](const Expr& node) {
+        const bool is_read = node->op == Op::load && node->name == product_.c->name;
+        if (is_read && may_be_left_out(node, around)) found = node;
+      });
+    };
+    for (const Expr& index : stmt.indices) look_at(index);
+    if (stmt.value) look_at(stmt.value);
+  });
   return found;
 }
 

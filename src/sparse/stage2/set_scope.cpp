@@ -14,21 +14,19 @@ struct KeptAccess {
   Around around = {};
 };
 
-void add_kept_accesses(const Body& body, const std::string& buffer, Around around, std::vector<KeptAccess>& found) {
-  const auto add_loads = [&](const Expr& e) {
-    loop::visit(e, [&](const Expr& node) {
-      if (node->op == Op::load && node->name == buffer) found.push_back({node->operands, around});
-    });
-  };
-  for (const Stmt& stmt : body) {
+std::vector<KeptAccess> kept_accesses(const Body& body, const std::string& buffer) {
+  std::vector<KeptAccess> found;
+  visit_within(body, [&](const Stmt& stmt, const Around& around) {
+    const auto add_loads = [&](const Expr& e) {
+      loop::visit(e, [&](const Expr& node) {
+        if (node->op == Op::load && node->name == buffer) found.push_back({node->operands, around});
+      });
+    };
     if (stmt.kind == Stmt::Kind::store && stmt.name == buffer) found.push_back({stmt.indices, around});
     for (const Expr& index : stmt.indices) add_loads(index);
     if (stmt.value) add_loads(stmt.value);
-    around.push_back(&stmt);
-    add_kept_accesses(stmt.init, buffer, around, found);
-    add_kept_accesses(stmt.body, buffer, around, found);
-    if (stmt.kind != Stmt::Kind::let) around.pop_back();
-  }
+  });
+  return found;
 }
 
 bool accesses_it(const Stmt& stmt, const std::string& buffer) { return loop::accesses({stmt}, buffer); }
@@ -44,8 +42,8 @@ Expr rest_of_piece(const Stage2& stage, const KeptAccess& access, size_t dimensi
 // A temporary buffer that becomes memory within a body of loops.
 class Keeping {
  public:
-  Keeping(Stage2& stage, const SparseBuffer& buffer) : stage_(stage), buffer_(buffer), pieces_(buffer.axes.size()) {
-    add_kept_accesses(stage.body, buffer.name, {}, accesses_);
+  Keeping(Stage2& stage, const SparseBuffer& buffer)
+      : stage_(stage), buffer_(buffer), accesses_(kept_accesses(stage.body, buffer.name)), pieces_(buffer.axes.size()) {
     if (!loop::stores_to(stage.body, buffer.name))
       refuse("set_scope", buffer.name, "nothing that runs always writes it; what preprocessing fills stays in memory");
     visit(stage.body, [&](const Stmt& stmt) {
