@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "device/cuda/memory.h"
-#include "device/cuda/stream.h"
+#include "tests/sparse/cuda/card_run.h"
 #include "weft/error.h"
 
 namespace weft::sparse::random {
@@ -18,29 +17,26 @@ class Guarded {
  public:
   explicit Guarded(const TensorView& host)
       : begin_(host.size() * bits_of(host.dtype()) / 8 + 2 * kMargin, kUntouched),
-        memory_(Device::cuda(), begin_.size()),
-        view_(static_cast<char*>(memory_.data()) + kMargin, host.dtype(), host.shape(), Device::cuda()) {
+        bytes_(begin_),
+        there_({bytes_.data(), DType::uint8, {static_cast<int64_t>(bytes_.size())}}),
+        view_(static_cast<char*>(there_.view().data()) + kMargin, host.dtype(), host.shape(), Device::cuda()) {
     std::copy_n(static_cast<const char*>(host.data()), begin_.size() - 2 * kMargin, begin_.data() + kMargin);
   }
   const TensorView& view() const { return view_; }
   // What it holds at the beginning of a run.
-  void restore() const {
-    cuda::Card& card = cuda::Card::at(0);
-    cuda::copy_to_card(card, memory_.data(), begin_.data(), begin_.size(), nullptr);
-    cuda::synchronize(card, nullptr);
+  void restore() {
+    std::copy(begin_.begin(), begin_.end(), bytes_.begin());
+    there_.send();
   }
   // Its bytes after a run, with the margins.
-  std::vector<char> fetched() const {
-    std::vector<char> bytes(begin_.size());
-    cuda::Card& card = cuda::Card::at(0);
-    cuda::copy_to_host(card, bytes.data(), memory_.data(), bytes.size(), nullptr);
-    cuda::synchronize(card, nullptr);
-    return bytes;
+  const std::vector<char>& fetched() const {
+    there_.fetch();
+    return bytes_;
   }
 
  private:
-  std::vector<char> begin_;
-  Workspace memory_;
+  std::vector<char> begin_, bytes_;
+  test::OnCard there_;
   TensorView view_;
 };
 
@@ -70,11 +66,11 @@ Problem run_case(const Case& c, const Operator& op) {
   for (auto& [name, tensor] : arguments.buffers) tensor = tensors.try_emplace(name, tensor).first->second.view();
   std::map<std::string, std::vector<char>> first;
   for (const bool again : {false, true}) {
-    for (const auto& [name, tensor] : tensors) tensor.restore();
+    for (auto& [name, tensor] : tensors) tensor.restore();
     const std::string said = error_of_run(op, arguments);
     if (Problem problem = failure_problem(c, want, said)) return problem;
     for (const auto& [name, tensor] : tensors) {
-      const std::vector<char> bytes = tensor.fetched();
+      const std::vector<char>& bytes = tensor.fetched();
       if (!is_untouched(bytes)) return {"wrong", "a thread wrote beside " + name};
       if (again && !c.has("atomic") && bytes != first.at(name)) return {"wrong", "two runs differ in " + name};
       first[name] = bytes;

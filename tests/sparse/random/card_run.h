@@ -9,5 +9,6 @@ namespace weft::sparse::random {
 // where no sum is added to by threads in any order. "refused": the schedule has no code for cards; "lost card": a
 // kernel failed, and with it all that this process would run later.
 Problem on_card(const Case& c);
+inline std::vector<Problem> on_card_alone(const std::vector<Case>& cases) { return {on_card(cases.at(0))}; }
 
 }  // namespace weft::sparse::random

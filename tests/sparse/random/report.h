@@ -79,4 +79,34 @@ void run_in_files(const std::vector<uint64_t>& seeds, size_t of_a_file, Tally& t
   }
 }
 
+// Cases as code for cards, so many in one text: `run` gives a problem for each, "refused" where there is none for them;
+// `check` finds the problem of one again. A lost card runs no more.
+template <class Run>
+void expect_right_on_cards(size_t of_a_file, const Run& run, const Check& check) {
+  Tally tally;
+  Findings findings;
+  size_t refused = 0;
+  bool is_lost = false;
+  run_in_files(testing::case_seeds(100), of_a_file, tally,
+               [&](const std::vector<Case>& cases, const std::vector<size_t>& numbers) {
+                 const std::vector<Problem> problems = run(cases);
+                 for (size_t i = 0; i < cases.size(); ++i) {
+                   if (problems[i].kind == "refused") {
+                     ++refused;
+                     continue;
+                   }
+                   tally.add_case(cases[i]);
+                   is_lost |= problems[i].kind == "lost card";  // there is no smaller case then
+                   if (problems[i]) findings.add(numbers[i], cases[i], problems[i], check, is_lost ? 0 : 40);
+                 }
+                 return !is_lost && !findings.are_enough();
+               });
+  std::cout << tally.text();
+  std::cout << refused << " cases have no code for cards\n";
+  if (static_cast<int64_t>(refused) + tally.num_cases >= 20) {
+    EXPECT_LE(static_cast<int64_t>(refused) * 2, tally.num_cases) << "cases that cards refuse";
+  }
+  if (!is_lost && !findings.are_enough()) expect_all_accepted(tally);
+}
+
 }  // namespace weft::sparse::random
